@@ -1,4 +1,4 @@
-"""The file of users."""
+"""The user file."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_read_is_named_with_what_to_do_and_logged_once(tmp
 
 
 CHANGES = 40
-# As many processes as want it add users of their own, and join them to one group, once standard input ends.
+# When its standard input ends, each process adds its own users and puts them into a common group.
 CHANGING = f"""
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Actions by HTTP with a server that answers what a daemon would not."""
+"""Actions through HTTP, with a server whose replies no daemon would send."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record(seq: Any) -> dict[str, Any]:
 
 
 class InTurn:
-    """Answers with one document after the other, then with the last one again."""
+    """Answers with each document in order, then repeats the last one."""
 
     def __init__(self, *documents: Any) -> None:
         self._rest = list(documents)
@@ -174,7 +174,7 @@ def test_more_rows_than_were_asked_for_are_not_looked_for() -> None:
         assert len(server.requests) == 1
 
 
-# -- changes that are planned ----------------------------------------------------------------------------------------
+# -- planned changes -------------------------------------------------------------------------------------------------
 
 
 def test_what_a_dry_run_has_said_is_carried_out_with_its_token() -> None:
@@ -235,7 +235,7 @@ def test_a_refused_change_is_not_reported_as_partial() -> None:
         requests.close()
 
 
-# -- changes that go on ----------------------------------------------------------------------------------------------
+# -- long-running changes --------------------------------------------------------------------------------------------
 
 
 def backups(state: str, error: str | None = None) -> dict[str, Any]:

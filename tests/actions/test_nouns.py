@@ -1,4 +1,4 @@
-"""What single actions do on a data directory, as whoever asks."""
+"""Individual actions on a data directory, for several callers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = {
 
 
 class Records(list[tuple[str, str, str]]):
-    """What was recorded: action, type and name."""
+    """The audit records: action, type and name."""
 
     def __call__(self, action: str, kind: str, name: str, *_: Any, **__: Any) -> None:
         self.append((action, kind, name))
@@ -144,7 +144,7 @@ def test_a_sequence_that_is_forgotten_is_named_with_its_last_number() -> None:
 
 def test_a_lost_position_in_a_long_queue_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless:
-        """A queue of which the message at a place is gone, and all before it are there."""
+        """A queue in which message 1000 is missing and all others exist."""
 
         def peek(self, timeout: int) -> Message:
             return Message(lookup_identifier=1)

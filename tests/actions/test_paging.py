@@ -11,7 +11,7 @@ from openmsmq.actions.paging import cut
 
 
 class Sealing:
-    """Cursors are what they seal."""
+    """Seals nothing: a cursor is its content."""
 
     def seal(self, document: Any) -> Any:
         return document

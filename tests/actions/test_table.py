@@ -1,4 +1,4 @@
-"""The table of actions: what each row says, and that commands and HTTP operations follow from it alone."""
+"""The action table: its rows, and that commands and HTTP operations are derived from it alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from openmsmq.console.resources import OPERATIONS
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.roles import Role
 
-#: Commands of the nouns of the table that are no actions, and why.
+#: Commands of the table's nouns that are not actions, with the reason.
 BY_HAND = {
     "adopt inventory": "it reads another queue manager, or a file",
     "adopt plan": "it reads at two queue managers",
@@ -56,14 +56,14 @@ BY_HAND = {
     "journal list": "it shows the data of the MSMQ protocols",
     "journal show": "it shows messages as they are read",
 }
-#: Operations that are no actions, and why.
+#: Operations that are not actions, with the reason.
 OPERATIONS_BY_HAND = {
     "POST /session": "sets a cookie",
     "DELETE /session": "ends a session, which is the cookie's",
     "GET /queues/{queue}/messages/{lookup}/body": "answers with bytes",
     "GET /events": "goes on",
 }
-#: Fields that no command sets: of HTTP, or that the row does not use.
+#: Fields that no command sets: only for HTTP, or not used by the row.
 HTTP_ONLY = {"sequence.list": {"source"}, "job.start": {"ids"}} | {
     f"machine.permissions.{name}": {"queue"} for name in ("show", "change")
 }  # fmt: skip
@@ -143,7 +143,7 @@ def test_every_parameter_and_member_is_described(row: Action) -> None:
 def test_the_equal_command_is_read_as_the_same_input(
     row: Action, command: ActionCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command that an answer names is the action that was done."""
+    """The command named in a reply is read as the input of the completed action."""
     wanted = example(row, command)
     text = row.command_for(site(caller=replace(OPERATOR_OF_FILES, name="alice o'hara")), wanted)
     found: list[Any] = []
@@ -172,7 +172,7 @@ def test_the_equal_command_is_read_as_the_same_input(
 
 
 def example(row: Action, command: ActionCommand) -> Any:
-    """An input with a value other than the default in each field that the command sets."""
+    """Return an input with a non-default value in each field that the command sets."""
     values = {}
     for each in msgspec.structs.fields(row.input):
         if each.name in command.spelled:

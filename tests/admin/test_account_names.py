@@ -1,4 +1,4 @@
-"""Accounts of another machine in rights, as words and as SDDL, and what they are called here."""
+"""Accounts of another machine in rights, in text form and in SDDL, and their mapping to local accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Silences and thresholds that operators set: the file, and what becomes of events meanwhile."""
+"""Silences and thresholds set by operators: their file, and their effect on events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def covering(*places: tuple[str, str]) -> Callable[[str, str], bool]:
 
 
 def told(alarms: Alarms, value: float, silenced: bool) -> list[str]:
-    """What receivers are told after a look."""
+    """Update the alarms and return the states reported to receivers."""
     is_silenced = covering(("oldest", "a")) if silenced else covering()
     events = alarms.update({("oldest", "a"): value}, THRESHOLDS, 1000, is_silenced=is_silenced)
     return [event.state for event in events if not event.silenced]
@@ -84,7 +84,7 @@ def test_all_alarms_in_a_file_of_an_earlier_version_count_as_reported(tmp_path: 
 
 
 class Rules:
-    """A file and its clock."""
+    """An alarm rules file with a clock."""
 
     def __init__(self, directory: Path) -> None:
         self.now, self.directory = 1_000_000.0, directory

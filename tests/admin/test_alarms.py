@@ -1,4 +1,4 @@
-"""What is raised and cleared of readings, and the file that remembers it."""
+"""Readings that raise and clear alarms, and the file that stores them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THRESHOLDS = {
 
 
 def steps(alarms: Alarms, name: str, *values: float | None) -> list[str]:
-    """What each reading does."""
+    """Return the events of each reading."""
     return [
         "".join(event.state for event in alarms.update({(name, ""): value}, THRESHOLDS, 1000.0 + number))
         for number, value in enumerate(values)

@@ -1,4 +1,4 @@
-"""What a body is taken for, and how it is shown."""
+"""Detection and display of body formats."""
 
 from __future__ import annotations
 

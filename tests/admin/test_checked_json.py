@@ -1,4 +1,4 @@
-"""JSON that somebody else sent."""
+"""Untrusted JSON."""
 
 from __future__ import annotations
 

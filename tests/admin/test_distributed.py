@@ -1,4 +1,4 @@
-"""Sentences about distributed transactions."""
+"""Descriptions of distributed transactions."""
 
 from __future__ import annotations
 

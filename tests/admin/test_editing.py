@@ -1,4 +1,4 @@
-"""Messages that are changed before they are sent again."""
+"""Editing of messages before they are sent again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of the HTTP API with servers that are hostile, slow, or something else."""
+"""The HTTP API client with hostile or slow servers, and servers of another kind."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Script = Callable[[socket.socket], None]
 
 
 class Server:
-    """Answers each request on a port of loopback by a script; `requests` are their heads, `bodies` what follows."""
+    """A scripted server on a loopback port; records the heads and bodies of requests."""
 
     def __init__(self, script: Script, *, keep: int = 1) -> None:
         self.requests: list[bytes] = []
         self.bodies: list[bytes] = []
         self.connections = 0
-        self._script, self._keep = script, keep  # requests that a connection may make
+        self._script, self._keep = script, keep  # maximum requests per connection
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -143,12 +143,12 @@ def test_a_body_without_end_is_not_read_to_its_end(chunked: bool, monkeypatch: p
 
 
 def gone(connection: socket.socket, seconds: float) -> bool:
-    """Whether the client, who has sent all that it sends, closes its connection within that time."""
+    """Whether a client that has sent all its data closes the connection within `seconds`."""
     return bool(select.select([connection], [], [], seconds)[0])
 
 
 def test_a_slow_response_ends_at_the_time_limit() -> None:
-    """Each byte comes soon after the one before it."""
+    """Each byte follows soon after the previous one."""
 
     def trickle(connection: socket.socket) -> None:
         for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
@@ -165,7 +165,7 @@ def test_a_slow_response_ends_at_the_time_limit() -> None:
 def test_a_body_that_does_not_come_ends_at_the_time_limit() -> None:
     def stop(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{")
-        while connection.recv(4096):  # until the client has given up
+        while connection.recv(4096):  # until the client closes the connection
             pass
 
     with pytest.raises(ApiTimeout):
@@ -205,7 +205,7 @@ def test_a_server_without_http_counts_as_unreachable(raw: bytes) -> None:
 
 
 def test_a_closed_port_counts_as_unreachable() -> None:
-    with socket.socket() as bound:  # it is kept, so that nobody else listens there
+    with socket.socket() as bound:  # held, so that no other program listens there
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         with HttpRequests(url, WHO) as api, pytest.raises(ApiUnreachable, match="refused"):
@@ -300,7 +300,7 @@ def test_queues_are_named_as_people_name_them(said: str, found: str) -> None:
         HttpRequests(server.url, WHO) as api,
     ):
         assert queue_named(api, said).name == found
-        pattern = b"filter=%2A" in server.requests[0]  # a filter with one of these has to match the whole name
+        pattern = b"filter=%2A" in server.requests[0]  # a filter with a wildcard must match the whole name
         assert pattern is ("*" in said or "?" in said)
         with pytest.raises(ApiNotFound, match="there is no queue other"):
             queue_named(api, "other")

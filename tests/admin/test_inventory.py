@@ -1,4 +1,4 @@
-"""Inventories that a script wrote, and what is said of them."""
+"""Inventories written by a script, and reports about them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALICE = "S-1-5-21-1-2-3-1105"
 SECURITY = SecurityDescriptor(
     owner=ALICE, dacl=(allow(ALICE, int(QueueAccessMask.GENERIC_ALL)), allow(EVERYONE, 4))
 ).pack()
-#: Written by hand: what Export-Msmq.ps1 should write.
+#: Expected output of Export-Msmq.ps1, written by hand.
 ORDERS: dict[str, Any] = {
     "path_name": "OLD\\private$\\orders", "format_name": None, "FormatName": "DIRECT=OS:OLD\\private$\\orders",
     "IsLocal": True, "QueueType": 1, "ForeignStatus": 1, "TransactionalStatus": 0, "MessageCount": 12,
@@ -159,6 +159,6 @@ def test_the_script_calls_methods_and_reads_properties_that_the_interfaces_have(
     lists = re.findall(r"(?s)(?:\$name in|\$own =) ([^\n]*'[^\n]*)(.*?\$(\w+)\.\$name)", SCRIPT)
     used += [(word, False) for words, _, owner in lists if owner == name for word in re.findall(r"'([A-Z]\w+)'", words)]
     for member, called in used:
-        if member not in ("name", "PathName"):  # a variable, and a property that the script sets
+        if member not in ("name", "PathName"):  # a variable, and a property set by the script
             assert kinds[member] >= {"method" if called else "propget"}, member
     assert len(used) > 5

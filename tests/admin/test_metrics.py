@@ -1,4 +1,4 @@
-"""Metrics as text for Prometheus."""
+"""Metrics in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _SAMPLE = re.compile(rf"([a-z_]+)(?:{{({_LABEL}(?:,{_LABEL})*)}})? (-?[0-9.e+-]+
 
 
 def samples(text: str) -> dict[str, float]:
-    """Series to value; fails for a line that the format does not have, a series without a type, and one that is there
-    twice."""
+    """Return the value of each series. Fails for an invalid line, a series without a type, and a duplicate series."""
     typed, found = set(), {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):

@@ -1,4 +1,4 @@
-"""How queues change from look to look."""
+"""Changes of queues between samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What granting and revoking makes of a descriptor."""
+"""Effects of granting and revoking on a security descriptor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which messages are meant."""
+"""Selection of messages."""
 
 from __future__ import annotations
 

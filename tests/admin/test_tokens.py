@@ -1,4 +1,4 @@
-"""The file of tokens: what it holds, who may change it, what it does not tell."""
+"""The token file: its content, who may change it, and what it does not reveal."""
 
 from __future__ import annotations
 

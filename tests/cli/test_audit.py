@@ -1,4 +1,4 @@
-"""What the audit log says of what was done to a daemon."""
+"""Audit records of operations on a daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups of a daemon at work, restored elsewhere."""
+"""Backups of a busy daemon, restored in another place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT, PASSING = ".\\private$\\load", ".\\private$\\passing"
 
 
 class Load(threading.Thread):
-    """Sends numbered messages and takes every other one, with bodies so large that the log loses its old end."""
+    """Sends numbered messages and receives every second one, with bodies so large that old log segments are deleted."""
 
     def __init__(self, daemon: Daemon) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
         checked("queue", "create", "orders", **at(daemon))
         checked("send", "orders", "x", "--recoverable", **at(daemon))
     data = ("--data-dir", str(tmp_path / "data"))
-    checked("backup", str(tmp_path / "backup"), *data)  # of a daemon that does not run
+    checked("backup", str(tmp_path / "backup"), *data)  # of a stopped daemon
     target = ("--data-dir", str(tmp_path / "new"))
 
     def refused(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Certificates that are removed in a domain."""
+"""Removal of certificates from a domain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands as a user types them, against a running daemon."""
+"""The commands, as typed by a user, against a running daemon."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_resume_keeps_a_whole_last_line_that_has_no_end(run, tmp_path):
 
 
 def _broken_import(run, tmp_path, queue):
-    """An import of f.jsonl that fails at its third line."""
+    """Run an import of f.jsonl that fails at its third line."""
     run("queue", "create", queue)
     lines = [json.dumps({"label": f"l{n}", "body": ""}) for n in range(2)]
     (tmp_path / "f.jsonl").write_text("\n".join([*lines, "{broken"]))
@@ -328,7 +328,7 @@ def test_a_process_ends_with_the_exit_code_of_its_mistake(service, arguments, co
 
 def test_a_body_goes_through_pipes_byte_for_byte(run, service):
     run("queue", "create", "piped")
-    script, body = Path(sys.executable).with_name("openmsmq"), bytes(range(256)) + b"\r\n\0"  # as it is installed
+    script, body = Path(sys.executable).with_name("openmsmq"), bytes(range(256)) + b"\r\n\0"  # the installed script
     environment = {**os.environ, **at(service)}
     subprocess.run([script, "send", "piped"], input=body, check=True, capture_output=True, timeout=60, env=environment)
     received = subprocess.run(
@@ -412,7 +412,7 @@ def test_tail_begins_with_the_next_message(run, service):
     with _tail(service, "busy", "--count", "1") as following:
         numbers = itertools.count()
 
-        def has_ended():  # whenever it has begun to watch, another one comes
+        def has_ended():  # sends again, in case the watch begins late
             run("send", "busy", "new", "--label", f"new {next(numbers)}")
             return following.poll() is not None
 
@@ -436,7 +436,7 @@ THERE = "DIRECT=OS:there\\private$\\orders"
 
 @pytest.fixture
 def operator(run, service):
-    """Options and environment of an administrator."""
+    """The options and environment of an administrator."""
     users = ("user", "--data-dir", str(service.directory))
     run(*users, "add", "operator", "--admin", "--password-stdin", stdin="secret\n")
     yield lambda *arguments, **more: run(*arguments, "--user", "operator", OPENMSMQ_PASSWORD="secret", **more)

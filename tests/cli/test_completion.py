@@ -1,4 +1,4 @@
-"""Shells complete commands, and names of queues of the running queue manager; manual pages say what commands say."""
+"""Shell completion of commands and queue names, and manual pages that agree with the help texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(words: str, number: int, **environment: str) -> list[str]:
-    """What bash is told for the word with a number."""
+    """Return the completions for bash of word `number`."""
     asked = {"_OPENMSMQ_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
     program = "import sys; sys.argv[0] = 'openmsmq'; from openmsmq.cli import main; main()"
     said = subprocess.run(

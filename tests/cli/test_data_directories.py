@@ -1,4 +1,4 @@
-"""A command that looks in the wrong directory says so, instead of saying that there is nothing."""
+"""A command on the wrong directory reports that, instead of an empty result."""
 
 from __future__ import annotations
 

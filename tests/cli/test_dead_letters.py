@@ -1,4 +1,4 @@
-"""Dead letters, journals, and messages that are found, moved, changed and deleted, as a user types it."""
+"""Commands that find, move, change and delete messages, dead letters and journal messages."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_only_the_dead_letters_of_the_dry_run_are_returned(run: Run) -> None:
     dry = run(*wanted, "--dry-run")
     assert "would be returned: 3" in dry and meant_for(run, "back") == before
     token = dry.split("--selection ")[1].strip()
-    dying(run, "back", 4)  # one more dies in between
+    dying(run, "back", 4)  # one more dead letter in between
     done = run(*wanted, "--selection", token, "--ttl", "3600")
     assert "returned: 3" in done and "sent, then removed" in done
     assert not set(meant_for(run, "back")) & set(before) and len(meant_for(run, "back")) == 4

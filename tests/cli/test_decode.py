@@ -1,4 +1,4 @@
-"""`openmsmq decode`, with bytes that other implementations sent."""
+"""`openmsmq decode`, with bytes sent by other implementations."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_truncated_packet_is_shown_as_far_as_possible_and_fails() -> None:
     assert "ERROR MessagePropertiesHeader" in ended.stdout
 
 
-# -- what can't be read ------------------------------------------------------------------------------------------------
+# -- invalid input -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def capture(packets: Iterable[bytes], order: str = "<", link_type: int = 1) -> b
 
 
 def packets_of(name: str, piece: int = 700) -> list[bytes]:
-    """The conversation as TCP would carry it, in pieces."""
-    at, made = {"client": 0xFFFFFF00, "server": 7}, []  # the client's numbers wrap
+    """Return the conversation as TCP segments."""
+    at, made = {"client": 0xFFFFFF00, "server": 7}, []  # the client's sequence numbers wrap
     for pdu in pdus(name):
         data, ends = bytes.fromhex(pdu["hex"]), (CLIENT, SERVER) if pdu["direction"] == "client" else (SERVER, CLIENT)
         for start in range(0, len(data), piece):
@@ -233,8 +233,8 @@ def packets_of(name: str, piece: int = 700) -> list[bytes]:
 def test_a_capture_has_what_its_connections_carried(tmp_path: Path, order: str) -> None:
     file = tmp_path / "capture.pcap"
     packets = packets_of("wine_send_9000")
-    packets[3], packets[4] = packets[4], packets[3]  # one overtakes another
-    packets.insert(6, packets[5])  # one is sent again
+    packets[3], packets[4] = packets[4], packets[3]  # two segments are reordered
+    packets.insert(6, packets[5])  # one segment is retransmitted
     file.write_bytes(capture([*packets, b"\0" * 14 + b"no IP"], order))
     ended = invoke("decode", "--file", str(file))
     assert ended.code == 0, ended.stdout[-500:]

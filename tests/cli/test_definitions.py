@@ -1,4 +1,4 @@
-"""Definitions: written down, compared, and made on another queue manager."""
+"""Definitions: export, comparison, and import on another queue manager."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_dry_run_reports_unknown_members(pair: tuple[Daemon, Daemon], tmp_pa
 
 
 def test_a_queue_is_made_with_its_rights_or_not_at_all(tmp_path: Path) -> None:
-    """Where the right to create queues is there, and the one to change their permissions would not be needed."""
+    """The permissions are part of the creation, so that the queue is never open to others."""
     with Daemon(tmp_path / "data") as daemon:
         add_user(daemon.directory, "alice", "Secret#1")
         queues = [{"name": "closed", "permissions": ["allow administrators FullControl"]}]

@@ -1,4 +1,4 @@
-"""`openmsmq directory`: on the file, for somebody at night."""
+"""`openmsmq directory`, run on the directory file."""
 
 from __future__ import annotations
 

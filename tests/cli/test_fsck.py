@@ -1,4 +1,4 @@
-"""`openmsmq fsck` where there is no store, and where damage lies under a checkpoint."""
+"""`openmsmq fsck` without a store, and with damage in a part that a checkpoint covers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_damage_under_a_checkpoint_is_found_by_fsck_though_the_daemon_starts(tmp
     content = bytearray(segment.read_bytes())
     content[content.index(b"first first")] ^= 0xFF
     segment.write_bytes(content)
-    with Daemon(tmp_path / "data") as daemon, daemon.connect() as manager:  # the checkpoint spares it this part
+    with Daemon(tmp_path / "data") as daemon, daemon.connect() as manager:  # the checkpoint covers this part
         assert manager.counts(QUEUE)["message_count"] == 2
     code, said = fsck(tmp_path / "data")
     assert code == 1 and "DAMAGED" in said and segment.name in said

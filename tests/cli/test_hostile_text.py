@@ -1,4 +1,4 @@
-"""Every command with names, labels and bodies that try to act on the terminal of whoever looks."""
+"""Every command with names, labels and bodies that try to control the user's terminal."""
 
 from __future__ import annotations
 

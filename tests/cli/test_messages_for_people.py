@@ -1,4 +1,4 @@
-"""What the command line and the client say when something is wrong: the queue, the limit, what to do."""
+"""Error messages of the command line and the client name the queue, the limit and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What streams hold, as the command line shows it and releases it."""
+"""Commands that show and release what streams hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`openmsmq quickstart` and `openmsmq health` as a new user and a script meet them."""
+"""`openmsmq quickstart` and `openmsmq health`, as used by new users and by scripts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from waiting import START
 
 
 class Quickstart:
-    """The command in a process of its own, until it has said all."""
+    """Runs the command in a process and reads its output up to the last line."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
@@ -60,7 +60,7 @@ class Quickstart:
 
 
 def offset() -> str:
-    """An offset at which the standard ports are most likely free."""
+    """A port offset with which the standard ports are most likely free."""
     return str(max(20_000, free_port() - 25_000))
 
 

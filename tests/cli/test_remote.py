@@ -1,4 +1,4 @@
-"""Sending without a queue manager here, testing connections, and explaining why messages wait."""
+"""Sending without a local queue manager, testing connections, and explaining why messages wait."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def port(daemon: Daemon) -> str:
 
 
 def invoke(*arguments: str, **environment: str) -> Result:
-    # No queue manager answers at this offset.
+    # No queue manager listens at this port offset.
     return CliRunner().invoke(cli, arguments, env={"OPENMSMQ_PORT_OFFSET": "9", **environment})
 
 

@@ -1,4 +1,4 @@
-"""Figures over time in text."""
+"""Text charts of figures over time."""
 
 from __future__ import annotations
 

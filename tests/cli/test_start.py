@@ -1,4 +1,4 @@
-"""What the command line loads before it works: the start takes most of the time of a short command."""
+"""Modules loaded at startup, which takes most of the time of a short command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openmsmq.cli import connection, root
 from openmsmq.cli.commands import COMMANDS, load
 from openmsmq.server import config, loading
 
-# Starts the command line as a process does, and writes what it has loaded as the last line.
+# Runs the command line like a process, and prints the loaded modules as the last line.
 PROGRAM = """
 import atexit, json, sys
 atexit.register(lambda: print(json.dumps(sorted(sys.modules))))

@@ -1,4 +1,4 @@
-"""A daemon for a module of tests, a connection to it, and a queue for each test."""
+"""A daemon and a connection per module, and a queue per test."""
 
 from __future__ import annotations
 

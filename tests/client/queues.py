@@ -1,4 +1,4 @@
-"""Putting values into a queue and looking at what is left there."""
+"""Send values to a queue, and list what is left in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients whose server restarts, whose connections die, whose process forks: what goes on, and what says it is lost."""
+"""Clients after server restarts, lost connections and forks: which calls continue, and which report a loss."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_receive_that_waits_continues_after_a_restart(service):
 
 def test_a_send_whose_answer_is_lost_is_not_repeated(service):
     with service.connect() as manager, manager.open(QUEUE, "send", reconnect=True) as queue:
-        queue.send("express")  # binds qmcomm2: what follows is nothing but the request
+        queue.send("express")  # binds qmcomm2, so that only the request follows
         os.kill(service.pid, signal.SIGSTOP)
         with meanwhile(0.3, service.kill), pytest.raises(openmsmq.HandleLost, match="may be in the queue") as lost:
             queue.send("once")
@@ -240,7 +240,7 @@ def test_the_asyncio_client_reconnects_too(service):
 def test_threads_that_begin_at_once_share_one_association(service):
     for _ in range(10):
         with service.connect() as manager:
-            manager._pool._end(manager._pool._association, "test")  # as after a restart: nobody has a connection
+            manager._pool._end(manager._pool._association, "test")  # as after a restart: no connection is left
             start, opened = threading.Barrier(4), []
 
             def begin(manager=manager, start=start, opened=opened):
@@ -257,7 +257,7 @@ def test_threads_that_begin_at_once_share_one_association(service):
             assert len({member.association.group for member in manager._pool._all}) == 1
 
 
-# From 3.12 on, Python warns of forks beside threads; the tests' runner has some, and so may users.
+# Since 3.12, Python warns of forks in processes with threads, which test runners and users may have.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_has_a_connection_of_its_own_and_the_parent_keeps_its_queues(service):
     with service.connect() as manager, manager.open(QUEUE, "send") as queue:
@@ -402,7 +402,7 @@ def test_an_asynchronous_receive_that_waits_while_its_program_closes_the_client_
         reader = await manager.open(QUEUE, "receive")
         waiting = asyncio.ensure_future(reader.receive())
         await asyncio.sleep(0)
-        await manager.counts(QUEUE)  # by then the receive has been sent
+        await manager.counts(QUEUE)  # the receive has been sent by now
         await manager.close()
         with pytest.raises(openmsmq.MsmqError, match="this client was closed"):
             await waiting

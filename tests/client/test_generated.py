@@ -1,4 +1,4 @@
-"""The blocking client is generated from the one for asyncio."""
+"""The blocking client is generated from the asyncio client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is refused learns which right is missing, and a command that grants it and that works."""
+"""An access error names the missing right and a command that grants it; the command works."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_refusal_names_a_command_after_which_it_is_allowed(service, monkeypatc
             return True
         return False
 
-    eventually(is_allowed)  # the daemon looks at changes of the machine's permissions once a second
+    eventually(is_allowed)  # the daemon checks for changed machine permissions once a second
 
 
 def test_names_of_private_queues_are_short_in_commands():

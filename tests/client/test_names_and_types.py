@@ -1,4 +1,4 @@
-"""Queues have one kind of name everywhere; type checkers refuse properties and words that do not exist."""
+"""Every call accepts the short queue name; type checkers reject unknown properties and literals."""
 
 from __future__ import annotations
 

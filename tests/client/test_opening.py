@@ -1,4 +1,4 @@
-"""`async with` opens and closes by itself; `await` still opens."""
+"""`async with` opens and closes; `await` only opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of qm2qm (MS-MQQP) against a daemon: the same names as through MS-MQRR."""
+"""The qm2qm client (MS-MQQP) against a daemon: the same methods as through MS-MQRR."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_a_lock_lost_with_its_session_is_reported_and_loses_nothing(qm, queue):
         with pytest.raises(openmsmq.OperationCancelled, match="put back"), opened.receive_lock(0) as message:  # noqa: PT012
             assert message.decode() == "a"
             with pytest.raises(KeyboardInterrupt):
-                lose_the_answer(qm, opened._handle.queue.take(0))  # another thread's
+                lose_the_answer(qm, opened._handle.queue.take(0))  # of another thread
         assert [opened.receive(0).decode() for _ in range(2)] == ["a", "b"]
 
 
 def lose_the_answer(qm, steps):
-    """The first call is answered, and a KeyboardInterrupt comes before the answer."""
+    """Make the first call, but raise KeyboardInterrupt instead of returning its reply; then make all other calls."""
     qm._pool.call(next(steps))
     call = steps.throw(KeyboardInterrupt())
     while True:
@@ -130,7 +130,7 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
 
 
 def test_old_servers_get_the_old_operations(qm, queue, monkeypatch):
-    """Before version 5.1.951 there is no RemoteQMStartReceive2, and so no lookup identifier (3.2.4.2)."""
+    """Versions before 5.1.951 have no RemoteQMStartReceive2 and thus no lookup identifier (3.2.4.2)."""
     put(qm, queue, "a")
     asked = []
     call = type(qm._pool).call

@@ -1,4 +1,4 @@
-"""The client of qmcomm and qmcomm2 against scripted servers: cursors, byte orders, what it refuses to send."""
+"""The qmcomm and qmcomm2 client against scripted servers: cursors, byte orders, requests that it refuses to send."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES = [b"a", b"x" * 5000, b"b", b"y" * 9000, b"c"]
 
 
 def walk(moves, taken=()):
-    """The bodies that a cursor shows, on a server that moves it before it finds a message too large, or does not."""
+    """Return the bodies that a cursor shows; `moves`: the server moves it even if a message is too large."""
     queue = QmcommQueue("q", Access.PEEK, False, bytes(20), 1)
     there, position, seen = list(MESSAGES), 0, []
 

@@ -1,4 +1,4 @@
-"""A login that a server refuses is an error that names the user and the server, whichever way the client came."""
+"""The error for a refused login names the user and the server, whichever protocol was used."""
 
 from __future__ import annotations
 

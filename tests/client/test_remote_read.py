@@ -1,4 +1,4 @@
-"""The client of RemoteRead against a running daemon, in threads and in asyncio."""
+"""The RemoteRead client against a running daemon, with threads and asyncio."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CORRELATION = bytes(range(20))
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory):
-    """A daemon that asks for privacy, as one that listens beyond loopback does."""
+    """A daemon that requires privacy, as when listening beyond loopback."""
     with Daemon(tmp_path_factory.mktemp("strict") / "data", "--interface-levels", "RemoteRead=privacy") as running:
         UsersFile(running.directory / "users.json").add("tester", "Passw0rd!")
         with running.connect() as manager:
@@ -38,7 +38,7 @@ def strict(tmp_path_factory):
     assert "Traceback" not in running.log
 
 
-# -- which protocol ----------------------------------------------------------------------------------------------------
+# -- choice of the protocol --------------------------------------------------------------------------------------------
 
 
 def test_reading_uses_remote_read_and_sending_uses_qmcomm(qm, queue):
@@ -171,7 +171,7 @@ def test_both_protocols_return_the_same_message(qm, queue):
         one, other = remote.peek(0), local.peek(0)
     assert one.lookup_identifier >> 56 == 7 - 5
     assert other.lookup_identifier == 0, "MS-MQMP carries none"
-    # Packets have no value for a cipher or a hash that nobody has chosen.
+    # Packets have no value for an unset cipher or hash.
     assert (one.encryption_algorithm, other.encryption_algorithm) == (0x6801, 0)
     assert (one.hash_algorithm, other.hash_algorithm) == (0x8004, 0)
     chosen = ("encryption_algorithm", "hash_algorithm")
@@ -265,14 +265,14 @@ def test_a_message_that_cannot_be_removed_is_put_back_and_the_error_raised(qm, q
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_an_interrupted_receive_loses_nothing(qm, queue, service, monkeypatch, waits):
-    """The interrupt comes after the request has left, and before the answer is read."""
+    """The interrupt comes after the request was sent and before the reply is read."""
     with service.connect() as manager, manager.open(queue) as opened:
         busy = threading.Thread(target=until_cancelled, args=(opened,))
         other = manager.open(queue)
         if not waits:
             put(qm, queue, "kept")
         else:
-            busy.start()  # a second connection of the association keeps the handles
+            busy.start()  # a second connection keeps the association's handles
             eventually(lambda: opened._handle.queue.waiting)
         put_on_two_connections(manager)
         exchange = Connection._exchange
@@ -487,7 +487,7 @@ def test_the_asyncio_client_reads_in_two_phases(service, qm, queue):
 
 
 def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue):
-    """Each time a message is there or comes; afterwards either the task has returned it, or it is in the queue."""
+    """A message is present or arrives; afterwards, either the task has returned it, or it is in the queue."""
 
     async def programme():
         returned = 0
@@ -515,7 +515,7 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
 
 @pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
 def test_a_cancelled_open_excludes_nobody(service, queue, protocol):
-    """Nor does it disturb the connection, though its interface was being bound."""
+    """It does not break the connection either, although the interface was being bound."""
 
     async def programme():
         for turns in range(40):

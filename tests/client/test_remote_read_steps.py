@@ -1,4 +1,4 @@
-"""The client of RemoteRead against scripted servers: what it sends, and what it makes of answers of any kind."""
+"""The RemoteRead client against scripted servers: its requests, and how it handles replies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def queue():
 
 
 def handle():
-    """Of a queue that is open without a call."""
+    """Return a handle of a queue that was opened without a call."""
 
     def already_open():
         return queue()
@@ -52,7 +52,7 @@ def handle():
 
 
 def drive(steps, *answers):
-    """The calls that `steps` make, given these answers (exceptions are thrown), and what they return or raise."""
+    """Run `steps` with these replies (exceptions are thrown). Returns its calls, and its result or exception."""
     calls = []
     remaining = iter(answers)
     try:
@@ -99,7 +99,7 @@ def test_a_whole_packet_is_the_message_with_what_comes_beside_it():
 
 
 def test_the_packet_of_the_specification_is_joined_from_two_sections():
-    """The user message of [MS-MQQB] 4.1.7 (its body is cut off in the document), cut behind the body."""
+    """The user message of [MS-MQQB] 4.1.7 (the document truncates its body), split after the body."""
     headers = bytes.fromhex((VECTORS / "packet/user-message.hex").read_text())
     body = b"a\0" * 1000
     response = answer(
@@ -183,7 +183,7 @@ def test_cancelling_continues_until_the_receive_that_waits_has_arrived():
 
 
 def test_a_search_by_correlation_identifier_begins_anew_when_nothing_comes():
-    """What is put back behind the cursor is found so; the time that is left bounds the wait."""
+    """A restarted search finds messages that were put back before the cursor; the remaining time limits the wait."""
     now = iter([100.0, 100.0, 100.0, 100.1, 100.8, 100.8, 100.8, 100.9])
     timeout = m.R_StartReceive_Response(result=HResult.MQ_ERROR_IO_TIMEOUT)
     other, wanted = whole(Message(b"other")), whole(Message(b"mine", correlation_identifier=WANTED))
@@ -215,7 +215,7 @@ def test_lookups_have_no_timeout_and_no_cursor(seek, value):
 
 
 def test_requests_are_those_that_other_programs_read():
-    """The stub that an independent marshaller makes of the same arguments."""
+    """Requests equal the stubs of an independent marshaller for the same arguments."""
     opened = RemoteReadQueue(r".\private$\q", Access.RECEIVE, False, vector("RemoteRead.rr_start.req.samba")[:20])
     call = next(opened.end(17, True))
     assert call.operation.encode_request(call.request) == vector("RemoteRead.rr_end.req.samba")
@@ -267,12 +267,12 @@ def test_a_server_without_a_port_does_not_offer_remote_read():
     assert drive(remote_read.check_offered(), m.R_GetServerPort_Response(2103))[1] is None
 
 
-# -- asyncio, turn by turn ---------------------------------------------------------------------------------------------
+# -- asyncio, step by step ---------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Server:
-    """One message and its lock; each call reaches the server one turn after it was made, its answer takes another."""
+    """A message and its lock. A call takes one loop iteration to reach the server, and its reply another."""
 
     there: bool = True
     locked: int = 0
@@ -300,7 +300,7 @@ class Server:
 
 
 class Runner(asynchronous.Runner):
-    """A runner whose calls reach `server` in turns of the loop."""
+    """A runner whose calls reach `server` through callbacks of the event loop."""
 
     def __init__(self, server):
         super().__init__("", 0, {})
@@ -325,7 +325,7 @@ READS = {
 @pytest.mark.parametrize("read", ["plain", "correlated"])
 @pytest.mark.parametrize("again", [None, 1, 2, 3])
 def test_whenever_a_receive_is_cancelled_the_message_is_returned_or_free(read, again):
-    """A second cancellation, `again` turns later, does not stop the clean-up."""
+    """A second cancellation, `again` loop iterations later, does not stop the cleanup."""
     outcomes = set()
 
     async def programme(turns):

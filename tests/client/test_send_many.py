@@ -1,4 +1,4 @@
-"""Many messages at once: in order, with all identifiers, and with what became of each when one fails."""
+"""Sending many messages at once: their order and identifiers, and the result of each if one fails."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_transaction_has_all_of_them_or_none(qm):
 
 
 def test_several_sends_run_concurrently(qm, queue, monkeypatch):
-    """The connection sends further messages before the first answer: one that is asked for 64 gets more than one."""
+    """The connection sends up to 64 messages before it waits for the first reply."""
     from msrpc.rpc.client import Connection
 
     counts, answers = [], Connection.answers

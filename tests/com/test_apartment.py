@@ -1,4 +1,4 @@
-"""The server of an apartment, for objects of the program."""
+"""The server of an apartment, for objects of the client program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_calls_over_a_quota_get_the_error_of_the_queue_manager() -> None:
 
 
 class Enumerator:
-    """The server's end of a collection whose enumerator fails."""
+    """An exporter of a collection whose enumerator fails."""
 
     async def call(self, interface: Interface, ipid: bytes, operation: Operation, request: Any) -> Any:
         failed = operation.name == "Next"

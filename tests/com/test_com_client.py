@@ -29,7 +29,7 @@ from msrpc.interfaces.ms_oaut import IDispatch
 from openmsmq.com import VT, CastTo, ComError, Dispatch, ObjectState, Variant, WithEvents, close_all
 from openmsmq.model.errors import MessageNotFound, QueueExists, ReceiveTimeout, SharingViolation
 
-PATIENCE = 20.0  # seconds for an event to come
+PATIENCE = 20.0  # seconds to wait for an event
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_an_object_as_body_has_the_type_that_every_reader_sees(
 
 
 class Saving:
-    """An object of the client that fails in some way when it is saved."""
+    """A client object that cannot be saved."""
 
     def __init__(self, size: int = 0, patience: float = 0, interface: Any = com.IPersistStream) -> None:
         self.size, self.patience, self.interface = size, patience, interface
@@ -211,7 +211,7 @@ def test_other_names_are_no_classes(new: Callable[[str], Any], name: str) -> Non
 
 
 class Collector:
-    """A sink that notes what it is told, and may receive."""
+    """A sink that records events and receives the message."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -291,7 +291,7 @@ def _outlive(daemon: Daemon) -> None:
     queue.PathName = ".\\private$\\pinged"
     queue.Create()
     held = queue.Open(1, 1)
-    unpinged = Connection("127.0.0.1", daemon.mapper_port)  # impacket pings every two minutes, which is too seldom here
+    unpinged = Connection("127.0.0.1", daemon.mapper_port)  # impacket pings only every two minutes
     info, path = unpinged.new("QueueInfo"), ".\\private$\\unpinged"
     info.put("PathName", path)
     info.call("Create")

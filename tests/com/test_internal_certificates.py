@@ -1,4 +1,4 @@
-"""Certificates that the queue manager makes for users, and what it signs with them ([MC-MQAC] 3.2.4.2.1)."""
+"""Certificates that the queue manager makes for users, and signatures with them ([MC-MQAC] 3.2.4.2.1)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE = "127.0.0.2"
 
 
 class World:
-    """A queue manager with two users, each with objects of their own."""
+    """A queue manager with two users, each with their own objects."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -121,7 +121,7 @@ def test_a_certificate_is_made_once_and_anew_when_it_is_asked_for(world: World) 
 def test_the_result_says_that_there_is_one_already(world: World) -> None:
     application = world.new("MSMQApplication")
     apartment, operation = application._apartment, m.IMSMQApplication3.operation("RegisterCertificate")
-    target = apartment.run(apartment.query(application._oleobj_, m.IMSMQApplication3.uuid))  # by vtable
+    target = apartment.run(apartment.query(application._oleobj_, m.IMSMQApplication3.uuid))  # called through the vtable
     flags, missing = (to_wire(one, lambda target, by_dispatch: None) for one in (Variant(VT.I4, IF_NOT_EXIST), NOTHING))
     results = []
     for _ in range(2):
@@ -190,7 +190,7 @@ def test_the_security_context_is_that_of_the_user_who_attached_it(world: World) 
     message = world.message(4)
     message.AttachCurrentSecurityContext2()
     before = world.certificates()
-    world.register()  # the context has the certificate that is not registered any more
+    world.register()  # the context keeps the unregistered certificate
     queue = world.opened(SIGNED, 2)
     with refused(HResult.MQ_ERROR_NO_INTERNAL_USER_CERT):
         message.Send(queue)

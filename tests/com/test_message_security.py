@@ -53,7 +53,7 @@ def opened(new: Callable[[str], Any], name: str, access: int) -> Any:
 
 
 def signed(new: Callable[[str], Any], daemon: Daemon, name: str) -> Any:
-    """What Alice sends to a queue, by way of a connector application."""
+    """Return a message that Alice signed and a connector application sends to a queue."""
     with daemon.connect() as manager:
         source = UUID(str(manager.machine_id)).bytes_le
     twin = Message(

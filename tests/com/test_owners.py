@@ -1,4 +1,4 @@
-"""Two users of one server: what one has made is of no use to the other who has seen its identifier on the wire."""
+"""Two users of one server: neither can use the other's objects, even if their identifiers were seen on the wire."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_nobody_else_receives_through_an_open_queue_or_sends_to_it(
     mine = new(daemon, "MSMQMessage", user, level)
 
     def seen(target: Any) -> Any:
-        """The object as one who has read its reference on the wire would use it."""
+        """Return the object as used by an attacker who read its reference on the wire."""
         reference = target._oleobj_.reference
         found = RemoteObject(mine._apartment, mine._oleobj_.exporter, reference)
-        found._references = 0  # it was given none
+        found._references = 0  # the attacker was given none
         return wrap(mine._apartment, found, "IMSMQQueue4" if target is queue else "IMSMQMessage4")
 
     for use in (

@@ -1,4 +1,4 @@
-"""`Send` of the automation objects with each value of MQTRANSACTION, to queues of this and of another machine."""
+"""`Send` of the automation objects with each value of MQTRANSACTION, to local and remote queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pair:
 
     near: Daemon
     far: Daemon
-    names: dict[str, str]  # of the queues, as a program of `near` names them
+    names: dict[str, str]  # format names of the queues, for programs of `near`
 
     def new(self, name: str) -> Any:
         return Dispatch(f"MSMQ.{name}", host=HERE, port=self.near.mapper_port)
@@ -50,7 +50,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 def _queues(near: Daemon, far: Daemon) -> dict[str, str]:
-    """Plain and transactional queues on each machine. Each name means a queue of its own."""
+    """Create plain and transactional queues on each machine. Returns their format names, each of another queue."""
     names = {"connector": "DIRECT=OS:SAPHOST\\private$\\q"}
     for kind in ("plain", "tx"):
         for host, daemon in ((HERE, near), (THERE, far)):
@@ -74,7 +74,7 @@ def _queues(near: Daemon, far: Daemon) -> dict[str, str]:
 
 
 def readers(pair: Pair, name: str) -> list[tuple[Daemon, str, str]]:
-    """The daemons and queues in which a message for `name` arrives."""
+    """Return the daemons and queues in which a message for `name` arrives."""
     where, _, kind = name.rpartition(" ")
     here, there = (pair.near, HERE), (pair.far, THERE)
     private = f"DIRECT=OS:.\\private$\\{'' if where in ('here', 'tcp') else where + '-'}{kind}"

@@ -1,4 +1,4 @@
-"""What the daemon keeps of the processes that its event sinks are in."""
+"""Resources that the daemon holds for the processes of its event sinks."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def sockets(daemon: Daemon) -> int:
-    """How many descriptors of the daemon are sockets."""
+    """Return the number of the daemon's open sockets."""
     count = 0
     for descriptor in Path(f"/proc/{daemon.pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # closed in the meantime
             count += os.readlink(descriptor).startswith("socket:")
     return count
 
 
 def advised(daemon: Daemon, number: int) -> Any:
-    """A sink in a process of its own, as far as the daemon can see."""
+    """Connect a sink that the daemon takes for one in a separate process."""
     event = Dispatch("MSMQEvent", host="127.0.0.1", port=daemon.mapper_port, ping_seconds=10 + number / 1000)
     return event, WithEvents(event, Handler)
 
 
 async def _sink(event: Any) -> tuple[Any, StandardReference]:
-    """The connection point of an event, and a reference to a sink for it."""
+    """Return the connection point of an event, and a reference to a sink for it."""
     apartment = event._apartment
     container = await apartment.query(event._oleobj_, m.IConnectionPointContainer.uuid)
     wanted = m.IConnectionPointContainer_FindConnectionPoint_Request(riid=m._DMSMQEventEvents.uuid.bytes_le)
@@ -88,7 +88,7 @@ def test_connections_to_sinks_end_when_these_are_unadvised_or_released(daemon: D
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon that soon misses the pings of a client."""
+    """A daemon with a short ping period."""
     with Daemon(tmp_path / "data", "--com-ping-seconds", "1") as running:
         yield running
     assert "Traceback" not in running.log, running.log
@@ -106,7 +106,7 @@ def test_programs_that_were_killed_are_forgotten_and_the_log_stays_quiet(impatie
         program.kill()
         program.communicate()
     eventually(lambda: sockets(daemon) <= before)
-    time.sleep(2)  # nothing may follow: there is no condition to wait for
+    time.sleep(2)  # no more warnings may follow
     lines = [line for line in daemon.log[quiet:].splitlines() if "resolver" in line and " WARNING " in line]
     assert len(lines) <= len(programs), lines
 
@@ -153,5 +153,5 @@ def test_sinks_that_cannot_be_reached_take_no_memory_and_little_time(daemon: Dae
     apartment.run(advise(2000))
     before = daemon.resident
     apartment.run(advise(4000))
-    assert daemon.resident - before < 8 << 20  # 5.2 KB each, when they were kept
+    assert daemon.resident - before < 8 << 20  # fails if sinks leak 5.2 KB each
     close_all()

@@ -1,4 +1,4 @@
-"""Tests of compiled modules only; they run with TESTS=compiled."""
+"""Tests of compiled modules, which run only with TESTS=compiled."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_deadlines_that_are_no_integers_are_refused() -> None:
     with pytest.raises(RuntimeError):
         heap.tidy(fails)
 
-    def clears(key: int, number: int) -> bool:  # it changes while it is checked
+    def clears(key: int, number: int) -> bool:  # changes the heap while it is checked
         while len(heap) > 10:
             heap.drop_first()
         return False

@@ -1,4 +1,4 @@
-"""Copies of large queues for checkpoints, made while the event loop waits."""
+"""Captures of large queues for checkpoints, which block the event loop."""
 
 from __future__ import annotations
 

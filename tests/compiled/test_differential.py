@@ -12,13 +12,13 @@ from pathlib import Path
 from seeds import SEED
 
 TRANSCRIPT = Path(__file__).with_name("transcript.py")
-ENOUGH = {"ndr": 3000, "store": 1000, "queueing": 4000, "transfer": 1000}  # lines, mostly without errors
+ENOUGH = {"ndr": 3000, "store": 1000, "queueing": 4000, "transfer": 1000}  # minimum number of lines
 
 ERROR = re.compile(r": (\w+Error|BadStubData)\b")
 
 
 def transcript(*options: str) -> list[str]:
-    # Otherwise the order of sets differs between processes.
+    # Without a fixed seed, the order of sets differs between processes.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, str(TRANSCRIPT), str(SEED), *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)

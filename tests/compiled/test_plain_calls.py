@@ -1,4 +1,4 @@
-"""Batched calls: their results equal those of calls served one by one."""
+"""The results of batched calls equal those of calls served individually."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class SocketConnection(Connection):
 
 
 class OneByOne:
-    """Has every call served individually by its interface, in the same order."""
+    """A batch handler that serves nothing, so that interfaces serve every call individually, in the same order."""
 
     def __init__(self, together: FastPath) -> None:
         self.operations, self.by_operation = together.operations, together.by_operation
@@ -249,7 +249,7 @@ def some_end(chance: random.Random, handle: bytes, request: int) -> bytes:
 
 
 def step_remotely(door: Door, chance: random.Random, number: int) -> None:
-    """Start or end some remote receives, or let their time run out."""
+    """Start or end some remote receives, or let them time out."""
     client, handle = door.clients[number], chance.choice(door.remote_readers[number])
     dice, requests = chance.random(), [chance.randrange(5) for _ in range(4)]
     if dice < 0.45:
@@ -328,7 +328,7 @@ def test_batched_calls_have_the_same_replies_as_single_ones(number: int) -> None
 
 
 def counted(door: Door) -> list[int]:
-    """Return a growing list with the size of each batch."""
+    """Return a list to which the size of each batch is appended."""
     served: list[int] = []
     together = door.rpc.calls.together
     assert together is not None
@@ -346,7 +346,7 @@ def counted(door: Door) -> list[int]:
 
 @pytest.mark.parametrize("connection", [Connection, SocketConnection])
 def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
-    """Sends to different queues, more than fit in a batch. The other tests would be void if no call were plain."""
+    """Sends to different queues, more than fit in a batch. The other tests prove nothing if no call is plain."""
 
     def work() -> None:
         door = Door(True, connection)
@@ -355,7 +355,7 @@ def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
         for index in range(MOST_GATHERED + 10):
             request = m.rpc_ACSendMessageEx_Request(door.handles[0][index % 5], ptb, OBJECTID(bytes(16), 0))
             door.clients[0].call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
-        assert served == [0, MOST_GATHERED - 1]  # the first one reserves numbers
+        assert served == [0, MOST_GATHERED - 1]  # the first call reserves sequence numbers
         door.settle()
         assert served[2:] == [10] and len(door.clients[0].answers()) == MOST_GATHERED + 10
 
@@ -364,7 +364,7 @@ def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
 
 @pytest.mark.parametrize("connection", [Connection, SocketConnection])
 def test_calls_of_several_operations_and_kinds_are_all_served_together(connection: type[Connection]) -> None:
-    """Alternating calls of senders and receivers; none must be served alone."""
+    """Alternating calls of senders and receivers; none may be served individually."""
 
     def work() -> None:
         door = Door(True, connection)

@@ -34,7 +34,7 @@ class Stream:
 
     @classmethod
     async def open(cls, address: tuple[str, int], room: int = 1 << 16) -> Stream:
-        """`room` in bytes for what has arrived."""
+        """Connect with a receive buffer of `room` bytes, and bind."""
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         sock.setblocking(False)
@@ -66,13 +66,13 @@ class Stream:
         await self.send(2)
 
     async def send(self, call: int) -> None:
-        """One express message."""
+        """Send an express message."""
         answer = await self.ask(SEND.opnum, express(self.handle), call)
         assert answer[-4:] == bytes(4)
 
 
 def through_a_loop(scenario: Callable[[Door, tuple[str, int]], Coroutine[Any, Any, None]]) -> None:
-    """Run a scenario with a server that listens."""
+    """Run a scenario with a listening server."""
 
     async def run() -> None:
         door, loop = Door(True), asyncio.get_running_loop()
@@ -171,7 +171,7 @@ def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() -> None:
         seen: list[int] = []
 
         def is_still() -> bool:
-            """Whether nothing arrives for a second while the connection is paused."""
+            """Whether the queue has not grown in 100 checks and the connection is paused."""
             seen.append(len(door.server.world.queue("a")))
             return connection._hold & DEAF and seen[-100:] == [seen[-1]] * 100
 

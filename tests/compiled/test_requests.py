@@ -1,4 +1,4 @@
-"""Requests read and answered by native code, for all kinds of input and disconnections."""
+"""Requests read and answered by native code: valid, invalid and partial input, and disconnections."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
 
 STREAMS = 12
-CO_CANCEL, ORPHANED = 18, 19  # PDUs
+CO_CANCEL, ORPHANED = 18, 19  # PDU types
 # Offsets and sizes of the fields of a PDU header.
 FIELDS = {"kind": (2, 1), "flags": (3, 1), "drep": (4, 1), "length": (8, 2), "auth": (10, 2)}
 
 
 class ReadByPython(SocketConnection):
-    """The same sockets without native code."""
+    """A connection with real sockets, without native code."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -101,7 +101,7 @@ def some_pdu(chance: random.Random, door: Door, call: int) -> bytes:
         first = request(context, opnum, stub[:half], call, flags=1)
         return first + request(context, opnum, stub[half:], call, flags=2)
     if dice < 0.98:
-        return request(context, opnum, stub, max(1, call - chance.randrange(3)))  # a number that may be in use
+        return request(context, opnum, stub, max(1, call - chance.randrange(3)))  # a call number that may be in use
     return request(context, opnum, stub, call, drep=0x11) if dice < 0.998 else chance.randbytes(40)
 
 
@@ -115,7 +115,7 @@ def test_native_and_python_reading_of_a_stream_have_the_same_result(number: int)
         assert isinstance(fast, SocketConnection)
         seed = chance.random()
         streams = [some_stream(random.Random(seed), door) for door in doors]
-        assert streams[0] == streams[1]  # the same handles, too
+        assert streams[0] == streams[1]  # including the handles
         for door in doors:
             door.clients[0].hear(request(1, SEND.opnum, send_stub(door), 1))
         assert source_of(fast).is_open
@@ -254,7 +254,7 @@ def test_the_transport_sends_what_the_socket_does_not_take_and_all_that_follows(
             each.clients[0].hear(request(1, RECEIVE.opnum, wide_receive(each), 600))
             each.settle()
             each.rpc.flush()
-        assert len(client.transport.later) == before + 1  # behind what waits there
+        assert len(client.transport.later) == before + 1  # queued after the pending responses
         assert client.said() == expected.clients[0].said()
 
     def wide_receive(door: Door) -> bytes:
@@ -274,7 +274,7 @@ def test_a_timed_call_is_one_of_those_that_came_together() -> None:
         client.hear(b"".join(request(1, SEND.opnum, send_stub(door), 100 + call) for call in range(12)))
         door.settle()
         assert observed == [("qmcomm2", SEND.opnum)]
-        assert len(client.answers()) == 0  # the client has not asked by its own numbers
+        assert len(client.answers()) == 0  # `client` has not made these calls
         assert len(door.server.world.queue("a")) == 32
 
     in_a_loop(work)
@@ -303,7 +303,7 @@ def test_a_request_in_two_pieces_is_read_by_native_code_wherever_it_was_cut() ->
     {"length": 3}, {"context": 9}, {"opnum": 200},
 ])  # fmt: skip
 def test_an_invalid_request_ends_as_in_python(odd: dict[str, int]) -> None:
-    """Cut at any place: all that had come before goes with it."""
+    """The request is cut at each position."""
 
     def work() -> None:
         for at in range(1, 40):
@@ -342,7 +342,7 @@ def test_a_request_that_does_not_get_on_closes_its_connection() -> None:
         client.protocol.check_time(begun + 59, limits)
         assert not client.transport.closed
         client.hear(sent[31:] + sent[:10])
-        assert source.incomplete_since > begun  # a whole request is
+        assert source.incomplete_since > begun  # a complete request is
         client.protocol.check_time(begun + 60, limits)
         assert not client.transport.closed
         client.protocol.check_time(source.incomplete_since + 61, limits)
@@ -353,7 +353,7 @@ def test_a_request_that_does_not_get_on_closes_its_connection() -> None:
 
 @pytest.mark.parametrize(("kind", "answers"), [(CO_CANCEL, 2), (ORPHANED, 1)])
 def test_cancelled_calls_are_answered_and_orphaned_ones_are_not(kind: int, answers: int) -> None:
-    """Both are executed, because they had arrived before."""
+    """Both calls are executed, because they arrived before the PDU."""
 
     def work() -> None:
         door = filled()
@@ -404,7 +404,7 @@ def test_nothing_is_kept_of_connections_that_are_gone() -> None:
 
 
 class Odd:
-    """Neither a call nor a request."""
+    """An object that is neither a call nor a request."""
 
 
 def test_invalid_arguments_are_refused() -> None:

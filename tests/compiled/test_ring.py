@@ -18,7 +18,7 @@ from openmsmq.store.committer import Committer
 from openmsmq.store.ring import Ring
 from openmsmq.store.uring_sync import UringSync
 
-PATIENCE = 60.0  # seconds for a sync, on a disk that others use as well
+PATIENCE = 60.0  # seconds for a sync on a shared disk
 ENTRIES = 16
 SETUP, ENTER = 425, 426  # io_uring_setup and io_uring_enter
 MMAP = {"x86_64": 9, "aarch64": 222}
@@ -51,7 +51,7 @@ def mapped() -> int:
 
 
 def in_use() -> tuple[int, int]:
-    """Descriptors and mappings of rings."""
+    """Return the number of descriptors and of ring mappings."""
     return len(os.listdir("/proc/self/fd")), mapped()
 
 
@@ -60,7 +60,7 @@ def in_use() -> tuple[int, int]:
 
 def test_a_ring_syncs_its_files_and_reports_the_number_in_flight(ring: Ring, handles: list[int]) -> None:
     assert ring.completed() == (0, 0)
-    for _ in range(100):  # around both rings several times
+    for _ in range(100):  # several wraps of both rings
         for count in (1, 5, ENTRIES):
             assert ring.submit(handles[:count]) == count
             ring.wait()
@@ -129,10 +129,10 @@ def test_resources_of_a_ring_are_released_exactly_once(ring: Ring, handles: list
         if number % 3:
             one.close()
             assert in_use() == before
-            same = os.open(os.devnull, os.O_RDONLY)  # gets the number of the descriptor that was closed
+            same = os.open(os.devnull, os.O_RDONLY)  # reuses the number of the closed descriptor
             one.close()
             del one
-            os.close(same)  # OSError, had the ring closed it again
+            os.close(same)  # fails if the ring closed it again
         else:
             del one
         assert in_use() == before
@@ -302,7 +302,7 @@ async def synced(syncer: UringSync, handles: list[int]) -> OSError | None:
 
 def test_files_are_synced_one_or_many_again_and_again(run: Run, handles: list[int]) -> None:
     async def use(syncer: UringSync) -> None:
-        for _ in range(300):  # a word that the kernel read half-written stopped the ring once in some hundred rounds
+        for _ in range(300):  # a torn write of a shared word stalls the ring within some hundred rounds
             for handle in handles:
                 os.pwrite(handle, b"content", 0)
             assert await synced(syncer, handles) is None
@@ -345,7 +345,7 @@ def test_what_cannot_be_synced_is_an_error_and_the_next_sync_is_not(run: Run, ha
 
 
 def test_an_error_of_the_first_syncs_fails_all(run: Run, handles: list[int]) -> None:
-    """More than the kernel takes at once follow when the first ones are done, unless one of those failed."""
+    """Syncs that do not fit into the ring follow when the first ones are done, unless one of those failed."""
 
     async def use(syncer: UringSync) -> None:
         assert isinstance(await synced(syncer, [1 << 20, *handles]), OSError)
@@ -371,7 +371,7 @@ def test_a_store_commits_with_it_and_has_everything_afterwards(run: Run, tmp_pat
 
     async def use(syncer: UringSync) -> None:
         failures: list[BaseException] = []
-        store = Store.open(str(tmp_path), segment_size=1 << 16)  # small: batches that touch two files are among them
+        store = Store.open(str(tmp_path), segment_size=1 << 16)  # small, so that some batches touch two files
         committer = Committer(store, asyncio.get_running_loop(), on_failure=failures.append, syncer=syncer)
         late: list[bool] = []
         for key in range(1, count + 1):
@@ -379,7 +379,7 @@ def test_a_store_commits_with_it_and_has_everything_afterwards(run: Run, tmp_pat
             position = store.end
             committer.when_durable(lambda position=position: late.append(store.durable_end < position))  # type: ignore[misc]
             if key % 9 == 0:
-                await asyncio.sleep(0)  # a turn of the loop, in which a batch is flushed
+                await asyncio.sleep(0)  # let the loop flush a batch
         await committer.drain()
         assert late == [False] * count
         assert not failures

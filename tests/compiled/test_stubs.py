@@ -1,4 +1,4 @@
-"""Stubs of plain calls: native code gives the same result as the Python code, or none."""
+"""Stubs of plain calls: native code returns the same result as the Python code, or none."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CASES = 3000
 
 
 def some_message(chance: random.Random) -> tuple[Message, dict[str, Any]]:
-    """A message, plain in half of all cases, and members of its buffer that no message has."""
+    """Return a message and, in half of all cases, a special value for a member of its buffer."""
     message = Message(
         body=chance.randbytes(chance.choice((0, 1, 10, 1000, 3000))), label=chance.choice(LABELS[:4]),
         delivery_guarantee=chance.randrange(2), priority=chance.randrange(8), application_tag=chance.randrange(1 << 32),
@@ -86,7 +86,7 @@ def some_send(chance: random.Random, handle: bytes) -> bytes:
     wanted = OBJECTID(bytes(16), 0) if chance.random() < 0.8 else None
     try:
         stub = SEND.encode_request(m.rpc_ACSendMessageEx_Request(handle, ptb, wanted))
-    except NdrError:  # what can't be said is not sent
+    except NdrError:  # not encodable: try another one
         return some_send(chance, handle)
     return damaged(chance, stub)
 
@@ -209,7 +209,7 @@ def test_answers_of_receives() -> None:
 
 
 def test_answers_to_equal_requests_differ_as_their_messages_do() -> None:
-    """The form of the last answer is used again: for texts of the same length, and bytes of any length that fit."""
+    """Native code reuses the layout of the last reply for texts of the same length and for bytes that fit."""
     chance, plain = seeds.chance("equal receives"), 0
     labels = ("label", "other", "Größ", "日本", "\u0416abc", "", "a")
     for _ in range(CASES // 10):

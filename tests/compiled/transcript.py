@@ -1,6 +1,6 @@
 """Print the results of seeded work of ndr, store, queueing and conversion as lines: `transcript.py SEED [sources]`.
 
-`test_differential.py` runs it with the compiled modules and with their sources; both answer the same, errors too.
+`test_differential.py` runs it with the compiled modules and with their sources; results and errors must be equal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUEUES, NOW = ("plain", "kept", "xact"), 1_700_000_100
 
 
 def answer(work: Callable[[], Any]) -> str:
-    """What a call returns, or its error; of Python's own errors the kind alone, as their text is the compiler's."""
+    """Return the result or error of a call; for built-in exceptions only the type, since compilers change the text."""
     try:
         return repr(work())
     except (MsmqError, NdrError, BadStubData) as error:
@@ -50,7 +50,7 @@ def answer(work: Callable[[], Any]) -> str:
 
 
 def ndr(chance: random.Random) -> Iterator[str]:
-    """Recorded stubs, whole and damaged, decoded and encoded again."""
+    """Decode and reencode recorded stubs, intact and damaged."""
     for path in vectors():
         vector = load(path)
         codec, stub = operation(vector), bytes.fromhex(vector["stub_hex"])
@@ -70,7 +70,7 @@ def ndr(chance: random.Random) -> Iterator[str]:
 
 
 def store(chance: random.Random) -> Iterator[str]:
-    """Random programs: every call of the file system, every byte of the files, and what recovery finds."""
+    """Random programs: file system calls, the bytes of the files, and the result of recovery."""
     for number in range(STORE_PROGRAMS):
         vfs = MemoryVfs()
         oracle = Oracle(Store.open(DIRECTORY, vfs=vfs, segment_size=8192, entropy=bytes), chance)
@@ -142,7 +142,7 @@ def one_step(world: World, chance: random.Random, step: int) -> Any:
 
 
 def transfer(chance: random.Random) -> Iterator[str]:
-    """Messages through the buffers of a send and of a read, also where those are too small; names both ways."""
+    """Messages through send and read buffers, also if those are too small; format names parsed and formatted."""
     formats = ["DIRECT=OS:h\\private$\\q", "DIRECT=TCP:10.0.0.1\\q;journal", f"PUBLIC={UUID(int=7)}", ""]
     for number in range(MESSAGES):
         message = Message(

@@ -1,4 +1,4 @@
-"""Clients of the HTTP server: one that knows the API, one that keeps cookies as a browser does, and bare sockets."""
+"""Clients of the HTTP server: one an API client, a browser-like one that keeps cookies, and bare sockets."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Refused(Exception):
 
 @dataclass
 class Client:
-    """The API with name and password."""
+    """An API client that authenticates with name and password."""
 
     daemon: Daemon
     user: str = ADMINISTRATOR
@@ -88,7 +88,7 @@ class Client:
         return self._done(self.ask("POST", path, document))
 
     def act(self, method: str, path: str, **query: Any) -> Any:
-        """A change without a document."""
+        """Make a change without a request body."""
         return self._done(self.ask(method, path, **query))
 
     def patch(self, path: str, **document: Any) -> Any:
@@ -108,7 +108,7 @@ class Client:
 
 @dataclass
 class Browser:
-    """Keeps the cookie and reads pages."""
+    """A client that keeps the cookie and reads pages."""
 
     daemon: Daemon
     cookie: str = ""
@@ -136,7 +136,7 @@ class Browser:
         return self.last
 
     def field(self, name: str) -> str:
-        """The value of a hidden field of the last page."""
+        """Return the value of a hidden field of the last page."""
         found = re.search(rf'name="{name}" value="([^"]*)"', self.last.text)
         assert found is not None, self.last.text
         return found.group(1)
@@ -144,7 +144,7 @@ class Browser:
 
 @dataclass
 class OwnWeb:
-    """A daemon of one test, and its users."""
+    """A daemon for a single test, and its users."""
 
     daemon: Daemon
     users: UsersFile

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 def self_signed(directory: Path) -> tuple[Path, Path]:
-    """Files with a certificate of `localhost` and its key."""
+    """Write a self-signed certificate of `localhost` and its key. Returns both files."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)

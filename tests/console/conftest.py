@@ -16,7 +16,7 @@ from openmsmq.accounts.users import UsersFile
 from wanted import library, missing
 
 _numbers = itertools.count(1)
-# The system queues are for administrators, as they are by default.
+# Only administrators may read the system queues, as by default.
 OPTIONS = ("--web", "--web-port", "0", "--system-queue-readers", "S-1-5-18")
 
 
@@ -44,7 +44,7 @@ def client(daemon: Daemon) -> Client:
 
 @pytest.fixture
 def bob(daemon: Daemon) -> Client:
-    """A user who is no administrator."""
+    """A user who is not an administrator."""
     return Client(daemon, USER)
 
 
@@ -56,7 +56,7 @@ def queue(client: Client) -> str:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[OwnWeb]:
-    """A daemon that the test may harm."""
+    """A daemon that the test may stop or break."""
     directory = tmp_path / "data"
     accounts = users(directory)
     with Daemon(directory, *OPTIONS) as daemon:
@@ -73,5 +73,5 @@ def chromium() -> Iterator[Any]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Schemathesis takes seconds to make its tests, which are for the night: not in each worker by day."""
+    """Skip test_schema.py unless slow tests run: generating its tests takes seconds in every worker."""
     return True if collection_path.name == "test_schema.py" and config.option.markexpr == "not slow" else None

@@ -20,7 +20,7 @@ _NAMES = (
 
 @contextmanager
 def shop(directory: Path) -> Iterator[tuple[Daemon, dict[str, str]]]:
-    """The daemon, and the path of each page by its name."""
+    """Run a daemon with content. Yields it and the path of each page by page name."""
     users(directory)
     (directory.parent / "backups").mkdir()
     options = (*OPTIONS, *_ALARMS, "--backup-directory", str(directory.parent / "backups"),

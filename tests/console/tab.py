@@ -10,11 +10,11 @@ from wanted import library
 
 
 def says(locator: Any, text: str, seconds: float = 20) -> None:
-    """Wait until an element shows a text."""
+    """Wait until an element contains a text."""
     eventually(lambda: text in locator.inner_text(), seconds)
 
 
-#: Rules that this server can break, including the best practices of axe.
+#: Accessibility rules to check, including the best practices of axe.
 STANDARDS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"], "resultTypes": ["violations"]}
 
 

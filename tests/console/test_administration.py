@@ -1,4 +1,4 @@
-"""What administrators do by HTTP: open queues, definitions, backups."""
+"""Administration through HTTP: open queues, definitions, backups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from openmsmq.model.errors import MsmqError, QueueDeleted
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[tuple[Daemon, Path]]:
-    """A daemon with a directory for backups."""
+    """A daemon with a backup directory."""
     backups = tmp_path / "backups"
     backups.mkdir()
     users(tmp_path / "data")
@@ -135,7 +135,7 @@ def test_an_import_is_just_what_the_dry_run_has_said(kept: tuple[Daemon, Path]) 
 
 
 def test_a_step_of_an_import_that_fails_is_a_problem_and_the_others_are_done(bob: Client, client: Client) -> None:
-    """Of a queue that is his since the dry run, and of one that is not his."""
+    """The import creates one queue and tries to change another, which the user may not change."""
     queue = client.post("/queues", name="step-theirs")["id"]
     client.post(f"/queues/{queue}/permissions", change="revoke", user="everyone", confirm=True)
     client.post(f"/queues/{queue}/permissions", change="grant", user=USER, rights=["GetQueueProperties"])

@@ -1,4 +1,4 @@
-"""Alarms by HTTP, in metrics, in the console and by webhook, with servers that are slow, hostile or gone."""
+"""Alarms by HTTP, in metrics, in the console and by webhook, with receivers that are slow, hostile or unavailable."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from openmsmq.console import webhook
 from openmsmq.console.webhook import SIGNATURE, TRIES, Webhook, posting, signature
 
 THRESHOLDS = {"disk": 1000, "quota": 90, "sync": 1000, "deadletters": 100, "oldest": 3600, "outgoing": 900}
-ALWAYS = ("--alarm-disk-megabytes", str(1 << 30))  # a petabyte: no disk has as much free
+ALWAYS = ("--alarm-disk-megabytes", str(1 << 30))  # a petabyte, more than any disk has free
 
 
 class Receiver:
     """An HTTP server that records posts and answers as configured by the test."""
 
     def __init__(self, *answers: int) -> None:
-        """`answers` are statuses; 200 when they are over."""
+        """`answers` are the statuses of the first replies; all others are 200."""
         self.got: list[tuple[dict[str, str], bytes]] = []
         self.answers = list(answers)
         receiver = self
@@ -207,11 +207,11 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
 
 
 def _silent(connection: socket.socket) -> None:
-    """Never answers."""
+    """A handler that never answers."""
 
 
 def _endless(connection: socket.socket) -> None:
-    """Sends an answer without an end."""
+    """A handler that sends an endless answer."""
     connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
     try:
         while True:
@@ -299,7 +299,7 @@ def test_alarms_end_when_they_are_switched_off(tmp_path: Path) -> None:
 
 
 def test_an_alarm_is_silenced_over_a_restart_and_stays_listed(tmp_path: Path) -> None:
-    """By HTTP and by a command; with who, until when and why; the metric stays, receivers hear of it afterwards."""
+    """A silence records user, end and reason. The metric stays; receivers are notified when the silence ends."""
     directory = tmp_path / "data"
     users(directory)
     with Receiver().running() as receiver:
@@ -407,7 +407,7 @@ def test_the_page_of_alarms_silences_and_sets_thresholds(tmp_path: Path) -> None
 
 
 def test_the_url_of_a_webhook_is_shown_to_nobody(tmp_path: Path) -> None:
-    """Its path is often secret."""
+    """The path of the URL is often a secret."""
     users(tmp_path / "data")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENMSMQ_ALARM_WEBHOOK", "http://127.0.0.1:9/hidden-path")
@@ -423,7 +423,7 @@ def test_the_url_of_a_webhook_is_shown_to_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
 def test_an_alarm_that_does_not_exist_is_not_found(client: Client, method: str) -> None:
-    """Parts of a path are checked as the rest of a request is."""
+    """Path segments are validated like the rest of a request."""
     answer = client.ask(
         method, "/alarms/thresholds/nosuch", {"threshold": 1, "subject": ""} if method == "PUT" else None
     )

@@ -1,4 +1,4 @@
-"""Alert rules and the dashboard ask for figures that a daemon shows."""
+"""Alert rules and the dashboard use only metrics that a daemon exports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def expressions() -> list[str]:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon that shows figures by queue, and has a queue with a message."""
+    """A daemon that exports metrics per queue, with one queue that holds a message."""
     directory = tmp_path_factory.mktemp("metrics") / "data"
     users(directory)
     with Daemon(directory, *OPTIONS, "--metrics-queues", "2") as daemon:
@@ -50,7 +50,7 @@ def test_figures_by_queue_are_those_of_the_deepest_as_many_as_the_setting_says(d
 
 @pytest.fixture(autouse=True)
 def called(daemon: Daemon) -> None:
-    """Some calls, of which some are timed."""
+    """Make enough calls for some of them to be timed."""
     with daemon.connect() as manager:
         for _ in range(200):
             manager.queues()
@@ -68,7 +68,7 @@ def test_every_label_in_the_rules_exists(daemon: Daemon) -> None:
     for expression in expressions():
         for name, matchers in re.findall(r"(openmsmq_\w+)\{(.*?)\}", expression):
             for label, value in re.findall(r'(\w+)=~?"(.*?)"', matchers):
-                if label != "instance":  # Prometheus' own
+                if label != "instance":  # added by Prometheus
                     known = {sample.labels.get(label) for sample in samples if sample.name == name}
                     assert set(value.split("|")) <= known, (expression, known)
 

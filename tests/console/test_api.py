@@ -58,7 +58,7 @@ def test_no_list_of_queues_is_without_pages(client: Client) -> None:
 
 def test_a_cursor_takes_the_longest_names(client: Client) -> None:
     for letter in "äöü":
-        client.post("/queues", name="\u0390" * 110 + letter)  # of which lower case has three for each
+        client.post("/queues", name="\u0390" * 110 + letter)  # three characters each in lower case
     page = client.get("/queues", filter="\u0390", limit=2)
     rest = client.get("/queues", filter="\u0390", limit=2, cursor=page["next"])
     assert len(page["next"]) > 1024 and len({row["id"] for row in page["queues"] + rest["queues"]}) == 3
@@ -169,7 +169,7 @@ def test_one_message_has_every_property_and_its_body(client: Client, queue: str)
     assert answer.body == body
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["content-disposition"].startswith("attachment")
-    later = str(int(summary["lookup"]) + 1000)  # nothing has come after it
+    later = str(int(summary["lookup"]) + 1000)  # beyond the last message
     for wrong in (later, "x", "-1", "1" * 30, "%F0%9F%98%80"):
         refused(404, client, "GET", f"/queues/{queue}/messages/{wrong}")
 

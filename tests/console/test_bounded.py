@@ -23,11 +23,11 @@ from openmsmq.console.problems import Problem
 from openmsmq.console.services import Services, WebSettings
 
 LARGE = b"x" * (64 << 20)
-PARTS = 24  # in which a slow client reads it
+PARTS = 24  # number of parts in which a slow client reads
 
 
 class Large:
-    """A response too large for socket buffers, in parts of a given size."""
+    """A response too large for socket buffers, sent in parts of a given size."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -41,7 +41,7 @@ class Large:
 
 @contextmanager
 def served(app: Any) -> Iterator[int]:
-    """The port of a server in a thread."""
+    """Run a server in a thread. Yields its port."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None))
 
@@ -68,7 +68,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rest(connection: socket.socket) -> int:
-    """Return the number of further bytes."""
+    """Return the number of bytes until the connection ends."""
     size = 0
     try:
         while part := connection.recv(1 << 20):
@@ -88,7 +88,7 @@ def test_an_unread_response_is_aborted() -> None:
 
 @pytest.mark.parametrize("size", [1 << 20, len(LARGE)])
 def test_an_answer_that_is_read_slowly_arrives_whole(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part waits for a look at the connection: of all of them together the time limit is a fraction."""
+    """The client waits for a timeout check after each part, so the whole takes several times the time limit."""
     looks, check_time = 0, BoundedProtocol.check_time
 
     def looking(connection: BoundedProtocol, now: float) -> None:
@@ -105,7 +105,7 @@ def test_an_answer_that_is_read_slowly_arrives_whole(size: int, monkeypatch: pyt
             got += len(part)
             if parts < PARTS and got > parts * len(LARGE) // PARTS:
                 parts, before = parts + 1, looks
-                # The sockets have the last parts before they are read, and the server closes the connection.
+                # The last parts fit into socket buffers: the server may close the connection before they are read.
                 eventually(lambda before=before: looks > before or not BoundedProtocol.open_connections)
         assert got > len(LARGE) and parts == PARTS
 

@@ -1,4 +1,4 @@
-"""The console in Chromium: pages by people and by axe, in both themes, on a narrow screen, with hostile content."""
+"""The console in Chromium: use and accessibility of pages, both themes, a narrow screen, hostile content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTS = (
 
 @pytest.fixture(scope="module")
 def paths(daemon: Daemon) -> dict[str, str]:
-    """A page of each kind, with content that people would see, and with content that is hostile."""
+    """A page of each kind, with realistic and with hostile content."""
     client = Client(daemon)
     queue = client.post("/queues", name="orders", label=HOSTILE[:120])["id"]
     client.send(queue, HOSTILE, "order 1", "order 2", deadletter=True)

@@ -1,6 +1,6 @@
-"""A picture of every page of the console, in both themes, wide and narrow; everybody can read each of them.
+"""Screenshots of every console page, in both themes, wide and narrow, with accessibility checks.
 
-SCREENSHOTS=1 writes the pictures into docs/images/console.
+SCREENSHOTS=1 writes the screenshots into docs/images/console.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wanted import library
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pictures of the console")]
 IMAGES = Path(__file__).parents[2] / "docs" / "images" / "console"
 WRITES = bool(os.environ.get("SCREENSHOTS"))
-LARGEST = 80_000  # bytes of a picture
+LARGEST = 80_000  # bytes of a screenshot
 SIZES = {1280: 900, 390: 844}
 _COLORS = 128
 
@@ -30,7 +30,7 @@ _COLORS = 128
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, dict[str, str]]]:
     base = tmp_path_factory.mktemp("shop")
-    if WRITES:  # pictures show no path of this machine
+    if WRITES:  # screenshots must not show a path of this machine
         base = Path("/var/tmp/openmsmq")
         shutil.rmtree(base, ignore_errors=True)
     with shop(base / "data") as found:
@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, dic
 
 
 def picture(page: Any) -> bytes:
-    """What the screen shows, as a PNG with a palette."""
+    """Return a screenshot as a PNG with a palette."""
     image = library("PIL.Image", "make browser")
     shown, out = image.open(BytesIO(page.screenshot())), BytesIO()
     shown.convert("RGB").quantize(_COLORS, dither=image.Dither.NONE).save(out, "PNG", optimize=True)

@@ -1,4 +1,4 @@
-"""Tasks that operators have at night, done in Chromium with few clicks and little scrolling."""
+"""Urgent tasks of operators, done in Chromium with few clicks and little scrolling."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 class Operator:
-    """Sits before a screen, and counts clicks and how far the page is scrolled."""
+    """A user of the console: counts clicks and limits scrolling."""
 
     def __init__(self, chromium: Any, daemon: Daemon) -> None:
         self.tab = Tab(chromium, daemon, viewport={"width": WIDTH, "height": HEIGHT})
         self.page, self.clicks = self.tab.page, 0
 
     def click(self, place: Any) -> None:
-        """At most one screen is scrolled before."""
+        """Click an element, which must be at most one screen of scrolling away."""
         found = (self.page.locator(place) if isinstance(place, str) else place).first
         found.wait_for(state="visible")
         top = found.evaluate("it => it.getBoundingClientRect().top + it.ownerDocument.documentElement.scrollTop")
@@ -53,7 +53,7 @@ class Operator:
         self.clicks += 1
 
     def type(self, place: Any, text: str) -> None:
-        """Click into a field, and type."""
+        """Click into a field and replace its text."""
         self.click(place)
         self.page.keyboard.press("Control+A")
         self.page.keyboard.insert_text(text)
@@ -63,7 +63,7 @@ class Operator:
         self.clicks += 1
 
     def done(self) -> None:
-        """The task is done."""
+        """End the task, and check the number of clicks."""
         print(f"{self.clicks} clicks")
         assert self.clicks <= MOST_CLICKS and not self.tab.wrong
         self.tab.context.close()

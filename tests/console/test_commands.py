@@ -1,4 +1,4 @@
-"""Commands that use the HTTP API of a real daemon: top and handles, their users, and how they find the server."""
+"""Commands that use the HTTP API of a daemon: top and handles, their authorization, and how they find the server."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ WRONG_USAGE = 2
 
 @pytest.fixture(scope="module")
 def operator(daemon: Daemon) -> str:
-    """A token of an administrator, for acting."""
+    """A token with the role operator."""
     return str(Client(daemon).post("/tokens", name="commands", role="operator")["secret"])
 
 
 @pytest.fixture(scope="module")
 def monitor(daemon: Daemon) -> str:
-    """One for looking."""
+    """A token with the role monitor."""
     return str(Client(daemon).post("/tokens", name="looks", role="monitor")["secret"])
 
 
@@ -49,7 +49,7 @@ def run(daemon: Daemon, token: str, *arguments: str, **environment: str) -> Ende
 
 @pytest.fixture
 def path(client: Client, queue: str, operator: str, monitor: str) -> str:
-    """The path name of a new queue that both tokens see: the server keeps the rows of a user for a second."""
+    """The path name of a new queue that both tokens see: the server caches the queue list of a user for a second."""
     path = str(client.get(f"/queues/{queue}")["queue"]["name"])
     for token in (operator, monitor):
         eventually(lambda token=token: run(client.daemon, token, "handle", "list", path).code == 0)  # type: ignore[misc]
@@ -90,7 +90,7 @@ def test_top_shows_waiting_reads(daemon: Daemon, monitor: str, path: str, waitin
 
 
 def test_top_shows_incoming_and_outgoing_rates(daemon: Daemon, monitor: str, path: str) -> None:
-    """If equally many messages arrive and leave, only the rates show them."""
+    """If as many messages leave as arrive, only the rates show the traffic."""
     done = False
 
     def work() -> None:
@@ -128,7 +128,7 @@ def test_top_without_a_token_says_what_is_missing_and_has_the_same_fields(daemon
     assert documents(other) == [row] and "--url" in other.stderr
 
 
-# -- where the server is, and the token ------------------------------------------------------------------------------
+# -- finding the server, and the token -------------------------------------------------------------------------------
 
 
 def test_on_the_daemons_machine_a_token_is_enough(daemon: Daemon, monitor: str, tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_certificate_that_nobody_trusts_gets_no_token(tmp_path: Path) -> None:
         assert ended.code == UNREACHABLE and "IP address mismatch" in ended.stderr
         plain = invoke("handle", "list", "--url", address.replace("https", "http"), **given)
         assert plain.code == UNREACHABLE and "are scheme, host and port right" in plain.stderr
-        # What the daemon says that it shows is trusted, and nothing else.
+        # The certificate that the daemon writes into its address file is trusted, and no other.
         beside = {**given, "OPENMSMQ_DATA_DIR": str(daemon.directory)}
         assert invoke("handle", "list", **beside).code == 0
         file = daemon.directory / ADDRESS_FILE
@@ -289,7 +289,7 @@ def test_a_list_of_handles_continues_over_pages(
             assert (f"{count} of 5 handles are shown" in ended.stderr) is (count < 5)
         page = client.get("/handles", queue=queue, limit=2)
         assert [row["id"] for row in page["handles"]] == everything[:2] and page["matching"] == 5
-        client.act("DELETE", f"/handles/{everything[1]}")  # the place of the cursor is known without it
+        client.act("DELETE", f"/handles/{everything[1]}")  # the cursor remains valid without this handle
         rest = client.get("/handles", queue=queue, cursor=page["next"])
         assert [row["id"] for row in rest["handles"]] == everything[2:] and rest["next"] is None
         for wrong in ("x", client.get("/queues", limit=1)["next"]):

@@ -1,4 +1,4 @@
-"""Commands for administrators by the HTTP API of a real daemon, beside the same commands on its data directory."""
+"""Administrator commands through the HTTP API of a daemon have the same results as on its data directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRONG_USAGE = 2
 
 
 class Both:
-    """A daemon by its URL, and by its data directory."""
+    """Runs commands on a daemon through its URL (`there`) and on its data directory (`here`)."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
@@ -41,7 +41,7 @@ class Both:
         return invoke(*arguments, "--data-dir", str(self.daemon.directory), stdin=stdin)
 
     def same(self, *arguments: str) -> str:
-        """What both show."""
+        """Return the output of a command, which must be the same both ways."""
         there, here = self.there(*arguments), self.here(*arguments)
         assert there == here and there.code == 0, (arguments, there, here)
         return there.stdout
@@ -49,7 +49,7 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    """A daemon with backups and an alarm that is on, and no figures for anonymous callers."""
+    """A daemon with backups and an active alarm, without anonymous access to metrics."""
     directory = tmp_path_factory.mktemp("elsewhere")
     users(directory / "data")
     (directory / "backups").mkdir()
@@ -122,7 +122,7 @@ def test_users_are_for_administrators_in_that_role(both: Both) -> None:
     assert both.there("user", "list", token="omq_wrong").code == DENIED
 
 
-# -- which of both -------------------------------------------------------------------------------------------------
+# -- URL or data directory -----------------------------------------------------------------------------------------
 
 
 def test_options_of_the_group_count_and_those_of_the_command_go_first(both: Both) -> None:
@@ -195,11 +195,11 @@ def test_a_password_that_is_wrong_makes_no_token(both: Both) -> None:
     assert "none" not in both.same("token", "list", "--json")
 
 
-# -- what the daemon writes down -----------------------------------------------------------------------------------
+# -- audit log, alarms, settings -----------------------------------------------------------------------------------
 
 
 def test_the_audit_log_is_the_same_by_every_filter(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pages of three records, too."""
+    """Also in pages of three records."""
     for number in range(4):
         Client(both.daemon).post("/queues", name=f"Audited{number}")
     for pattern in ("*", "queue.create", "token.*"):

@@ -1,4 +1,4 @@
-"""Dry runs of changes by HTTP: they report the effects and change nothing."""
+"""Dry runs through HTTP report the effects of a change and change nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_queue_that_would_be_purged_or_deleted_stays_as_it_is(client: Client, 
 
 
 def test_a_dry_run_is_for_those_who_may_make_the_change(client: Client, bob: Client, queue: str) -> None:
-    """The checks before a change are those of the change."""
+    """A dry run makes the same checks as the change."""
     assert bob.ask("DELETE", "/queues/deadletter", count=0, **DRY).status in (404, 409)
     assert client.ask("DELETE", "/queues/deadletter", count=0, **DRY).status == 409
 

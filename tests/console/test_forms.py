@@ -1,4 +1,4 @@
-"""Forms of pages become the inputs of actions."""
+"""Conversion of page forms to action inputs."""
 
 from __future__ import annotations
 

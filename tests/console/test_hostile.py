@@ -1,4 +1,4 @@
-"""Peers that are hostile, slow or many, and a web process that dies."""
+"""Hostile, slow and numerous peers, and a web process that dies."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_the_log_may_be_json_of_every_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/healthz", "/api/v1/session", "/nothing"])
 def test_a_request_with_two_lengths_is_refused_and_its_connection_ends(daemon: Daemon, path: str) -> None:
-    """RFC 9112 6.1: what follows it might be meant as the request of somebody else."""
+    """RFC 9112 6.1: the bytes after it could be taken for the request of another client."""
     request = (
         f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
         "0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Jobs: work on any number of messages in the background, paused, canceled, interrupted, and looked up later."""
+"""Background jobs on any number of messages: pausing, canceling, interruption, results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from daemon import Daemon, eventually
 from openmsmq.actions.background import MOST_KEPT, MOST_RUNNING, BackgroundJob, CanceledJob, Jobs, JobView
 from openmsmq.actions.errors import ActionRefused
 
-MANY = 1_500  # more than one request takes
+MANY = 1_500  # more than one request processes
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def fill(daemon: Daemon, name: str, count: int, *, transactional: bool = False, 
 
 
 def pair(client: Client, name: str, **properties: Any) -> tuple[str, str]:
-    """A queue and another one to which its messages go."""
+    """Create a source queue and a target queue."""
     source = client.post("/queues", name=name, **properties)["id"]
     return str(source), str(client.post("/queues", name=f"{name}-to", **properties)["id"])
 
@@ -59,7 +59,7 @@ def job_of(client: Client, job: str) -> dict[str, Any]:
 
 
 def ended(client: Client, job: str) -> dict[str, Any]:
-    """The job when it has ended."""
+    """Wait for the end of a job and return the job."""
 
     def over() -> dict[str, Any] | None:
         found = job_of(client, job)
@@ -73,7 +73,7 @@ def count(client: Client, queue: str) -> int:
 
 
 def paused(client: Client, job: str) -> dict[str, Any]:
-    """Pause a job that is under way. It has stopped when its figures do."""
+    """Pause a running job, and wait until its counts no longer change."""
     client.act("POST", f"/jobs/{job}/pause")
     before = job_of(client, job)
 
@@ -126,7 +126,7 @@ def test_single_messages_are_found_wherever_they_are_in_the_queue(client: Client
 
 
 def test_messages_that_are_sent_again_into_their_own_queue_are_dealt_with_once(client: Client, daemon: Daemon) -> None:
-    """The new ones stand behind the old ones in the same queue."""
+    """The new messages follow the old ones in the same queue and must not be processed again."""
     source, _ = pair(client, "job-again")
     fill(daemon, "job-again", 40, priority=5)
     fill(daemon, "job-again", 10, priority=1)
@@ -177,7 +177,7 @@ def test_failures_are_counted_and_the_messages_stay(client: Client, daemon: Daem
     assert count(client, source) + count(client, small) == 5
 
 
-# -- who -----------------------------------------------------------------------------------------------------------
+# -- authorization -------------------------------------------------------------------------------------------------
 
 
 def test_a_job_is_for_who_started_it_and_for_administrators(client: Client, bob: Client, daemon: Daemon) -> None:
@@ -285,11 +285,11 @@ def test_the_list_is_bounded_and_keeps_what_is_under_way() -> None:
         jobs.begin("messages", **GIVEN)
     with pytest.raises(ActionRefused, match="under way"):
         jobs.begin("messages", **GIVEN)
-    jobs.begin("backup", **GIVEN)  # which messages do not hold up
+    jobs.begin("backup", **GIVEN)  # the limit of message jobs does not apply
 
 
 def test_a_job_whose_file_cannot_be_written_does_not_begin(tmp_path: Path) -> None:
-    (tmp_path / "jobs.json").mkdir()  # in the way
+    (tmp_path / "jobs.json").mkdir()  # a directory in place of the file
     jobs = Jobs(tmp_path / "jobs.json")
     with pytest.raises(ActionRefused, match="was not started"):
         jobs.begin("messages", **GIVEN)

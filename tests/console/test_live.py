@@ -26,7 +26,7 @@ from openmsmq.doors.growth import DepthTrend
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, ReceiveTimeout
 from queueing.world import World
 
-NOTHING = (None, None, None)  # of a sync, a call and the disk
+NOTHING = (None, None, None)  # no sync time, no call time, no free disk space
 
 
 def test_rates_are_those_between_samples_and_none_is_across_a_restart() -> None:
@@ -75,7 +75,7 @@ def test_samples_are_rarer_where_they_take_long() -> None:
             if len(waits) == 2:
                 raise MsmqError(HResult.MQ_ERROR, "a defect")
             if len(waits) == 3:
-                return {"messages": {}}  # nor does an answer that says too little end the charts
+                return {"messages": {}}  # an incomplete answer does not end the charts either
             if len(waits) == 5:
                 raise ConnectionError("gone")
             return {
@@ -183,7 +183,7 @@ def test_figures_of_all_queues_are_for_administrators_unless_they_are_public(adm
                 handler(asked)
 
 
-@pytest.mark.slow  # the login is looked at every 15 s
+@pytest.mark.slow  # the login is checked every 15 s
 def test_streams_are_limited_and_end_with_the_login(own: OwnWeb) -> None:
     client = own.client
     open_streams = []
@@ -241,7 +241,7 @@ def test_a_script_makes_no_html_and_asks_only_its_own_server(name: str) -> None:
 
 
 def test_latency_is_shown_by_operation_and_without_waiting(own: OwnWeb) -> None:
-    """A receive that waits says nothing of the server, however long it takes."""
+    """The time that a receive waits for a message is not server latency."""
     queue = own.client.post("/queues", name="timed")["id"]
     path = own.client.get(f"/queues/{queue}")["queue"]["name"]
     with own.daemon.connect() as manager:
@@ -270,7 +270,7 @@ def test_latency_is_shown_by_operation_and_without_waiting(own: OwnWeb) -> None:
 
 
 def _receive_seconds(daemon: Daemon) -> float:
-    """What receives have taken so far, by the metrics."""
+    """Return the total seconds of receives according to the metrics."""
     families = text_string_to_metric_families(ask(daemon, "GET", "/metrics").text)
     [family] = [family for family in families if family.name == "openmsmq_rpc_duration_seconds"]
     return sum(

@@ -1,4 +1,4 @@
-"""Logins: tickets, delays, sessions, cookies, and other sites that make a browser ask."""
+"""Logins: tickets, delays, sessions, cookies, and cross-site requests."""
 
 from __future__ import annotations
 

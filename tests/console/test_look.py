@@ -1,4 +1,4 @@
-"""Common parts of console pages, and refused forms."""
+"""Common parts of console pages, and rejected forms."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_audit_log_and_settings_are_for_administrators(daemon: Daemon, path: str
 def test_a_form_that_is_sent_after_the_end_of_a_login_keeps_what_was_typed(
     browser: Browser, client: Client, queue: str
 ) -> None:
-    """The page has a login; after it, the form is there again and can be sent."""
+    """The page shows a login form; after the login, the filled form is shown again and can be sent."""
     form = [("csrf", browser.field("csrf")), ("label", "typed <b>"), ("text", "two\r\nlines"), ("priority", "5")]
     ask = f"/queues/{queue}/send"
     known = browser.cookie
@@ -310,7 +310,7 @@ def test_the_search_at_the_top_opens_a_message_by_its_identifier(browser: Browse
     client.send(queue, "first", "sought")
     sought = client.messages(queue)[1]
     query = urlencode({"filter": sought["id"]})
-    eventually(lambda: browser.ask("GET", f"/find?{query}").status == 303)  # queues are listed once a second
+    eventually(lambda: browser.ask("GET", f"/find?{query}").status == 303)  # the queue list is cached for a second
     for typed in (sought["id"], sought["id"].upper(), sought["id"].replace("{", "").replace("}", "")):
         found = browser.ask("GET", f"/find?{urlencode({'filter': typed})}")
         assert found.headers["location"] == f"/queues/{queue}/messages/{sought['lookup']}"
@@ -333,7 +333,7 @@ def test_the_search_at_the_top_finds_no_message_that_the_user_may_not_read(
     browser.login("bob")
 
     def looked() -> str:
-        """The page, once the list of queues that is kept for a second has this one."""
+        """Return the page once the queue list, cached for a second, contains this queue; otherwise an empty text."""
         found = browser.ask("GET", f"/find?{urlencode({'filter': sought['id']})}")
         assert found.status == 200 and "was not found" in found.text
         return found.text if name in found.text else ""

@@ -1,4 +1,4 @@
-"""Alarms by e-mail, to a mail server of the test."""
+"""Alarms by e-mail, sent to a mail server in the test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THRESHOLDS = {
 
 
 class MailServer:
-    """Speaks as much SMTP as a client needs, one connection after the other."""
+    """A minimal SMTP server that serves one connection at a time."""
 
     def __init__(self, certificate: tuple[Path, Path] | None) -> None:
         self.mails: list[EmailMessage] = []

@@ -1,4 +1,4 @@
-"""Messages in the console: searching them, choosing the first ones, export, forms of the body, sending one again."""
+"""Messages in the console: search, selection of the first ones, export, body formats, sending again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hidden(page: str) -> list[tuple[str, str]]:
 
 
 def filled(page: str) -> dict[str, str]:
-    """The fields of the form that sends a message again, as a browser would send them."""
+    """Return the fields of the form that sends a message again, as a browser would send them."""
     form = page[page.index('class="fields"') :]
     found = {name: html.unescape(value) for name, value in re.findall(r'<input name="(\w+)"[^>]*value="([^"]*)"', form)}
     found |= dict.fromkeys(re.findall(r'type="checkbox" name="(\w+)" value="true" checked', form), "true")
@@ -88,7 +88,7 @@ def test_dead_letters_are_found_by_reason_and_destination(client: Client, queue:
 def test_a_search_stops_and_says_how_far_it_looked_and_continues_from_there(
     client: Client, queue: str, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page takes a bounded number of short calls, whatever the length of the queue."""
+    """A page makes a bounded number of short calls, independent of the queue length."""
     client.send(queue, "a", "b", "c", "d", "wanted", "e")
     row = {"id": queue, "kind": "queue", "open": client.get(f"/queues/{queue}")["queue"]["name"]} | {"name": "q"}
     monkeypatch.setattr(messages, "SEARCHED", 3)
@@ -122,7 +122,7 @@ def test_a_reason_that_does_not_exist_leaves_the_page(browser: Browser) -> None:
     assert answer.status == 422 and "boredom" in answer.text and "Log out" in answer.text
 
 
-# -- choosing the first ones, and a file of them -------------------------------------------------------------------
+# -- selecting the first ones, and exporting them ------------------------------------------------------------------
 
 
 def test_the_first_messages_that_match_are_moved_and_the_answer_names_the_audit_record(
@@ -163,7 +163,7 @@ def test_a_wrong_number_of_first_messages_leaves_the_page_and_what_was_typed(
 
 
 def test_ticked_messages_are_meant_whatever_the_filter_says(browser: Browser, client: Client, queue: str) -> None:
-    """The age of a message goes on while its box is ticked."""
+    """Ticked messages are selected even if they do not match the filter by age."""
     client.send(queue, "a", "b")
     chosen = client.messages(queue)[0]["id"]
     form = {"csrf": browser.field("csrf"), "queue": queue, "older": "3600", "first": "1", "act": "delete", "id": chosen}
@@ -193,7 +193,7 @@ def test_an_export_is_for_those_who_may_read(daemon: Daemon, client: Client, que
     assert answer.status in (403, 404) and "secret" not in answer.text
 
 
-# -- forms of a body -----------------------------------------------------------------------------------------------
+# -- body formats --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The OpenAPI document: checked in, and made of the table that routes requests."""
+"""The checked-in OpenAPI document equals the one generated from the routing table."""
 
 from __future__ import annotations
 

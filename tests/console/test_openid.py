@@ -1,4 +1,4 @@
-"""Logging in by OpenID Connect, with a small provider in the process of the tests."""
+"""Login through OpenID Connect, with a small provider in the test process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from joserfc.jwk import ECKey, OctKey, RSAKey  # noqa: E402
 
 CLIENT, SECRET = "console", "s3cret of the client/+"
 CALLBACK = "/login/openid/callback"
-#: Made once: a key of RSA takes a while.
+#: Generated once, because generating an RSA key is slow.
 RSA, EC, OTHER = RSAKey.generate_key(2048), ECKey.generate_key("P-256"), RSAKey.generate_key(2048)
 
 
@@ -57,7 +57,7 @@ KEYS = {"keys": [jwk(RSA, "rsa"), jwk(EC, "ec")]}
 
 @dataclass
 class Provider:
-    """An OpenID provider at which `user` is logged in. `changes` replace claims; None leaves one out."""
+    """An OpenID provider where `user` is logged in. `changes` replaces claims; None omits a claim."""
 
     user: str = "bob"
     changes: dict[str, Any] = field(default_factory=dict)
@@ -69,11 +69,11 @@ class Provider:
 
     @property
     def elsewhere(self) -> str:
-        """The provider by a name that makes it another site than the console for browsers."""
+        """The provider's URL with another host name, so that browsers treat it as another site than the console."""
         return self.issuer.replace("127.0.0.1", "localhost")
 
     def authorize(self, asked: dict[str, str]) -> str:
-        """Where the browser goes with the code."""
+        """Issue a code and return the URL to which the browser is redirected."""
         assert asked["response_type"] == "code" and "openid" in asked["scope"].split()
         assert asked["client_id"] == CLIENT and asked["code_challenge_method"] == "S256"
         code = secrets.token_urlsafe()
@@ -133,7 +133,7 @@ def handler_of(provider: Provider) -> type[BaseHTTPRequestHandler]:
             self._say(*(down if provider.is_down else provider.token(form, self.headers["Authorization"])))
 
         def log_message(self, *_: Any) -> None:
-            """Nobody reads it."""
+            """Suppress the log."""
 
     return Handler
 
@@ -161,7 +161,7 @@ def daemon(served: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def provider(served: Provider) -> Provider:
-    """The provider, as it is at first."""
+    """The provider, reset to its initial state."""
     fresh = Provider()
     for name in ("user", "changes", "key", "header", "is_down", "codes"):
         setattr(served, name, getattr(fresh, name))
@@ -169,10 +169,10 @@ def provider(served: Provider) -> Provider:
 
 
 class Visitor(Browser):
-    """Goes to the provider and comes back; it keeps one cookie, so a session's replaces that of the state."""
+    """Logs in through the provider. Keeps one cookie: the session's replaces that of the login state."""
 
     def begin(self, following: str = "/") -> dict[str, str]:
-        """What the provider is asked."""
+        """Start a login. Returns the parameters of the redirect to the provider."""
         answer = self.ask("GET", f"/login/openid?{urlencode({'next': following})}")
         assert answer.status == 303, answer.text
         assert "SameSite=lax" in answer.headers["set-cookie"] and "HttpOnly" in answer.headers["set-cookie"]
@@ -332,7 +332,7 @@ def test_a_browser_that_comes_back_from_another_site_is_logged_in(
     page = chromium.new_page()
     page.goto(f"http://127.0.0.1:{port_of(daemon)}/tokens")
     page.click("text=Log in with 127.0.0.1")
-    page.click("text=Allow")  # from here on, the navigation is one that another site began
+    page.click("text=Allow")  # from here on, the navigation is cross-site
     page.wait_for_url("**/tokens", timeout=60_000)
     assert page.locator(".who").inner_text(timeout=60_000) == "bob"
     page.context.close()
@@ -361,7 +361,7 @@ def test_an_address_counts_if_the_provider_has_verified_it() -> None:
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run it in another thread: Playwright keeps an event loop in this one."""
+    """Run a coroutine in another thread: Playwright runs an event loop in this one."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()
 

@@ -1,4 +1,4 @@
-"""Changes of many messages by dry run and execution; dead letters, outgoing queues, rights, files."""
+"""Bulk changes of messages by dry run and execution; dead letters, outgoing queues, rights, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users change their own password: by HTTP, by a command and in the console; nobody else does it with their session."""
+"""Users change their own password through HTTP, a command or the console; a stolen session cannot change it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ PAGES = (
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, str]]:
     """A daemon with many queues that have long names, each with an alarm, and many messages, destinations and dead
-    letters; and the identifier of the fullest queue."""
+    letters; and the identifier of the longest queue."""
     directory = tmp_path_factory.mktemp("crowded") / "data"
     users(directory)
     with Daemon(directory, *OPTIONS, "--alarm-oldest-seconds", "1") as daemon:

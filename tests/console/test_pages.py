@@ -1,4 +1,4 @@
-"""The console, as a browser without scripts uses it."""
+"""The console in a browser without scripts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNSEEN = "a\u202eb\u200bc\x1b[31m"
 
 
 class Elements(HTMLParser):
-    """The tags of a page with their attributes."""
+    """Collects the tags of a page with their attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ THERE = "DIRECT=OS:there\\private$\\q"
 
 
 class Poison:
-    """An object whose attributes all fail."""
+    """An object on which every attribute access fails."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"poison: {name}")
@@ -52,7 +52,7 @@ class Poison:
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
-    """The log has not said yet what is left out."""
+    """Reset the counts and the rate limit of omitted items."""
     LEFT_OUT.counts.clear()
     LEFT_OUT._next.clear()
 
@@ -157,7 +157,7 @@ def test_readiness_names_the_failing_part() -> None:
 
 
 def asked_by_administrator(directory: Path, **services: Any) -> Any:
-    """A request whose answer needs the data directory."""
+    """Return an administrator's request that reads the data directory."""
     settings = SimpleNamespace(directory=directory)
     return SimpleNamespace(
         services=SimpleNamespace(settings=settings, demand_administrator=lambda caller: None, **services),
@@ -166,7 +166,7 @@ def asked_by_administrator(directory: Path, **services: Any) -> Any:
 
 
 def site_of(directory: Path) -> ActionSite:
-    """A data directory in which a daemon has started, and whoever may write it."""
+    """Return the site of a data directory in which a daemon has started, for an operator of its files."""
     (directory / "settings.json").write_text("{}")
     return ActionSite(directory, directory / "users.json", OPERATOR_OF_FILES, record=lambda *_, **__: None)
 
@@ -197,7 +197,7 @@ def test_a_damaged_alarm_does_not_fail_a_list_and_is_named(tmp_path: Path, caplo
 
 
 class Manager:
-    """A queue manager whose dead letters of one kind can't be had, and that knows outgoing queues."""
+    """A queue manager stub without outgoing queues."""
 
     def __enter__(self) -> Manager:
         return self

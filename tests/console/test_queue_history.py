@@ -1,4 +1,4 @@
-"""History of queues in the console."""
+"""Queue history in the console."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_figures_are_noted_until_the_daemon_is_gone_and_a_failure_is_passed_over
 
 
 def test_the_history_of_a_queue_is_recorded_without_viewers(own: OwnWeb) -> None:
-    """Nobody has a page open; a monitor, who is no administrator, sees it as well."""
+    """History is recorded while no page is open. A monitor without administrator rights can see it."""
     queue = own.client.post("/queues", name="alone")["id"]
     own.client.send(queue, "a", "b")
     browser = Browser(own.daemon)

@@ -1,4 +1,4 @@
-"""Last resorts of administrators: deleting an outgoing queue, forgetting an incoming sequence."""
+"""Last-resort operations: deleting an outgoing queue, forgetting an incoming sequence."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_outgoing_queue_is_deleted_and_its_messages_are_dead_letters(client: 
     [record] = client.get("/audit", action="outgoing.delete")["records"]
     assert record["count"] == 3 and record["actor"]["name"] == ADMINISTRATOR
     assert run(client, "outgoing", "delete", FAR, "--yes").code == 3
-    send_far(daemon)  # it is made anew when somebody sends
+    send_far(daemon)  # a send creates it again
     eventually(lambda: run(client, "outgoing", "delete", FAR, "--yes").code == 0)
 
 
@@ -107,7 +107,7 @@ def test_an_outgoing_queue_that_was_deleted_does_not_come_back_with_a_restart(tm
 
 
 def send_exactly_once(daemon: Daemon, queue: str) -> None:
-    """From a queue manager of its own, which is there for this message only."""
+    """Send from a temporary queue manager that exists only for this message."""
     port = str(daemon.ready["endpoints"]["messages"]["port"])
     to = f"DIRECT=TCP:127.0.0.1\\private$\\{queue}"
     ended = invoke("send", to, "x", "--transaction", "--message-port", port)

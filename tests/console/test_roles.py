@@ -1,4 +1,4 @@
-"""Roles and tokens: their rights, their end, and their audit records."""
+"""Roles and tokens: rights, expiry, and audit records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def records(own: OwnWeb, action: str) -> list[dict[str, Any]]:
     return found
 
 
-#: A request for each role that needs it at least.
+#: For each role, a request that requires at least this role.
 WANTS = {
     Role.MONITOR: ("GET", "/queues/{queue}", None),
     Role.OPERATOR: ("GET", "/queues/{queue}/messages", None),
@@ -56,7 +56,7 @@ def test_a_role_never_gives_a_right(client: Client, bob: Client) -> None:
 
 
 def test_a_viewer_sees_no_messages(client: Client) -> None:
-    """By the table: what a monitor may ask says nothing of single messages."""
+    """By the operation table, no operation allowed to monitors shows individual messages."""
     allowed = {(one.method, one.path) for one in OPERATIONS if one.needs_login and one.role is Role.MONITOR}
     changes = {(method, path) for method, path in allowed if method != "GET"}
     own = {("DELETE", "/session"), ("PUT", "/session/password"), ("POST", "/tokens"), ("DELETE", "/tokens/{token}")}

@@ -1,5 +1,4 @@
-"""A client that nobody here wrote: schemathesis makes requests of the OpenAPI document, good and bad ones, and looks
-whether the answers are what the document says."""
+"""Schemathesis generates valid and invalid requests from the OpenAPI document and compares the responses with it."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from openmsmq.console.limits import HEADERS
 from openmsmq.console.openapi import document
 from openmsmq.console.resources import OPERATIONS
 
-#: Without the stream of events, which does not end.
+#: Without the event stream, which does not end.
 schema = schemathesis.openapi.from_dict(document(OPERATIONS)).exclude(path="/api/v1/events")
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One of its own: the logins that it refuses would delay those of other tests."""
+    """A separate daemon, because its failed logins would delay the logins of other tests."""
     directory = tmp_path_factory.mktemp("schema") / "data"
     users(directory)
     with Daemon(directory, *OPTIONS) as daemon:
@@ -35,10 +34,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @schema.parametrize()
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_response_matches_the_document(case: schemathesis.Case, daemon: Daemon) -> None:
-    """Wrong passwords are left out: after some of them the server looks at none for a while, which it takes amiss.
-    So are documents that fit their schema and are refused: names of queues have rules that JSON Schema can't say. A
-    parameter that is an empty list or object arrives as an empty text, which is a value. A query beyond the limit on
-    headers, such as the longest cursor in characters of nine bytes each, ends the connection."""
+    """Some checks of schemathesis do not apply. Wrong passwords: after a few, the server checks none for a while.
+    Rejected documents that match their schema: JSON Schema cannot express the rules for queue names. A parameter that
+    is an empty list or object arrives as an empty string, which is valid. A query longer than the header limit, such
+    as the longest cursor in characters of nine bytes each, ends the connection."""
     if len(urlencode(case.query or {}, doseq=True)) > HEADERS // 2:
         return
     arrives_empty = any(value in ([], {}, [""]) for value in (case.query or {}).values())

@@ -1,4 +1,4 @@
-"""Rows of queues that several requests share, and documents that the process knows again."""
+"""Queue rows shared by concurrent requests, and sealed tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openmsmq.model.errors import AccessDenied
 
 
 class SlowLink:
-    """A daemon that answers when it is told to."""
+    """A link to a daemon that answers after `go` is set."""
 
     def __init__(self, answer: bytes | Exception = b'{"id":"p16"}') -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Distributed transactions that wait for a machine that is gone: what administrators see of them, and ending them."""
+"""Distributed transactions that wait for a machine that no longer exists: how administrators see and end them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _tokens: dict[tuple[Path, str, str], str] = {}
 
 
 def leave(directory: Path, **options: Any) -> None:
-    """Write into the store of a daemon that is not running: a transaction that is prepared, of the superior GONE, which
-    receives `old` and sends `new`; and a commit that LATE has not confirmed."""
+    """Write two transactions into the store of a stopped daemon: a prepared one of the superior GONE, which receives
+    `old` and sends `new`, and a commit that LATE has not confirmed."""
     server = ServerHere(Configuration(data_dir=directory, **options))
     manager = server.manager
     transaction = manager.transactions.create(bytes.fromhex(IN_DOUBT))
@@ -55,7 +55,7 @@ def leave(directory: Path, **options: Any) -> None:
 
 @contextmanager
 def waiting(directory: Path, *options: str) -> Iterator[Daemon]:
-    """A daemon with both."""
+    """Run a daemon with both transactions."""
     users(directory)
     with Daemon(directory, *OPTIONS, *options) as daemon:
         client = Client(daemon)

@@ -1,4 +1,4 @@
-"""Pages for definitions, backups, clients, moves and sequences, as a browser without scripts uses them."""
+"""Pages for definitions, backups, clients, moves and sequences in a browser without scripts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def browser(daemon: Daemon) -> Browser:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, Path]]:
-    """A daemon with a directory for backups."""
+    """A daemon with a backup directory."""
     directory = tmp_path_factory.mktemp("kept")
     (directory / "backups").mkdir()
     users(directory / "data")
@@ -37,7 +37,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Browser, Pa
 
 
 def forms(page: str, path: str) -> list[dict[str, str]]:
-    """The hidden fields of the forms that are sent to a path."""
+    """Return the hidden fields of the forms that are sent to a path."""
     found = re.findall(rf'<form method="post" action="{re.escape(path)}".*?</form>', page, flags=re.DOTALL)
     fields = r'<input type="hidden" name="([^"]*)" value="([^"]*)"'
     return [{name: html.unescape(value) for name, value in re.findall(fields, form)} for form in found]

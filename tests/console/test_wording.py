@@ -1,4 +1,4 @@
-"""How pages show values."""
+"""Formatting of values on pages."""
 
 from __future__ import annotations
 

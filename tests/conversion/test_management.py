@@ -1,4 +1,4 @@
-"""Management properties against bytes that another implementation of NDR wrote, and both ways."""
+"""Management properties compared with bytes of another NDR implementation, and in round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From messages to packets and back."""
+"""Conversion of messages to packets and back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def through_a_packet(message: Message) -> Message:
 
 
 def listed(message: Message) -> Message:
-    """The queue that a message is for is among its destinations."""
+    """Return the message with its destination queue among its multiple destinations."""
     name, several = message.destination_queue_format_name, message.destination_multi_queue_format_name
     if several and name not in several.split(","):
         message = replace(message, destination_multi_queue_format_name=f"{several},{name}" if name else several)
@@ -62,7 +62,7 @@ def listed(message: Message) -> Message:
 
 
 def with_default_provider(message: Message) -> Message:
-    """As a signature without a named provider is read."""
+    """Return the message as read if its signature names no provider."""
     if message.signature or message.multiple_destination_signature:
         message = replace(message, default_provider=True, authentication_provider_type=1)
     return message
@@ -89,12 +89,12 @@ def test_a_message_without_a_chosen_cipher_travels_with_the_default_one() -> Non
 
 
 def test_a_message_without_a_chosen_hash_travels_with_the_default_one() -> None:
-    """As for ciphers: SHA-1 is the default, also in packets that nobody has signed."""
+    """As for ciphers: SHA-1 is the default, also in unsigned packets."""
     assert user_message_of(Message(b"x")).properties.hash_algorithm == 0x8004
 
 
 def test_a_signature_without_a_provider_is_the_default_providers() -> None:
-    """[MS-MQMQ] 2.2.20.6: with DE clear and a signature there MUST be a provider's name."""
+    """[MS-MQMQ] 2.2.20.6: if DE is clear and there is a signature, a provider name MUST be present."""
     for name, default in (("", True), ("a provider", False)):
         message = Message(signature=b"s", authentication_provider_type=1, authentication_provider_name=name)
         security = user_message_of(message).security
@@ -154,7 +154,7 @@ def test_a_response_queue_that_is_the_administration_queue() -> None:
 
 
 def test_the_time_of_the_last_move_travels_in_milliseconds() -> None:
-    """Deviation D-67; 32 bits of them."""
+    """Deviation D-67; a value of 32 bits."""
     for seconds, travels in ((0, 0), (5, 5000), (1_700_000_000, 1_700_000_000_000 & 0xFFFFFFFF)):
         header = packet_of(Message(last_move_time=seconds)).subqueue
         assert header is not None and header.last_move_time == travels
@@ -191,7 +191,7 @@ _ADMINISTRATION = {
 def test_every_pair_of_administration_and_response_queue_that_the_header_allows_is_read(
     administration: NameType, response: NameType, address: bytes
 ) -> None:
-    """UserHeader.Flags.AQ and RQ, [MS-MQMQ] 2.2.19.2. A host that the packet does not name is left out (D-180)."""
+    """UserHeader.Flags.AQ and RQ, [MS-MQMQ] 2.2.19.2. A host that the packet does not name is omitted (D-180)."""
     name, host = _ADMINISTRATION[administration]
     if host == ADDRESS and address == NULL_GUID:
         host = HERE

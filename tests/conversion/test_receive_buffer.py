@@ -36,7 +36,7 @@ EMPTY = Message(sent_time=NOW, arrival_time=NOW)
 
 
 def buffer(**receive: Any) -> CACTransferBufferV2:
-    """A buffer that asks for nothing."""
+    """Return a buffer that requests no properties except those given."""
     return CACTransferBufferV2(old=CACTransferBufferV1(uTransferType=1, Receive=CACTransferBufferV1_Receive(**receive)))
 
 
@@ -44,7 +44,7 @@ def owner(ptb: CACTransferBufferV2, name: str) -> Any:
     return next(o for o in (ptb.old.Receive, ptb.old, ptb) if hasattr(o, name))
 
 
-SCALARS = [  # member, what a client puts there, what comes back, what comes back of a message that sets nothing
+SCALARS = [  # member, initial value, returned value, returned value for an empty message
     ("pClass", 0, 0x4000, 0),
     ("ppMessageID", OBJECTID(bytes(16), 0), OBJECTID(b"m" * 16, 5), OBJECTID(bytes(16), 0)),
     ("ppCorrelationID", bytes(20), b"c" * 20, bytes(20)),
@@ -72,7 +72,7 @@ SCALARS = [  # member, what a client puts there, what comes back, what comes bac
     ("pbLastInXact", 7, 0, 0),
     ("ppXactID", OBJECTID(bytes(16), 0), OBJECTID(b"t" * 16, 6), OBJECTID(bytes(16), 0)),
 ]  # fmt: skip
-# Buffer, its size, the property of its length, the error, what comes back, what is asked at least.
+# Buffer, size member, length property, error, returned value, minimum size.
 NAME_ERROR = HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL
 TEXTS = [
     ("ppResponseFormatName", "ulResponseFormatNameLen", "pulResponseFormatNameLenProp", NAME_ERROR,

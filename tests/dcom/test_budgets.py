@@ -1,4 +1,4 @@
-"""What the objects of a client may hold, and that nothing is lost or left behind for want of room."""
+"""Limits of the resources held by a client's objects; reaching one loses and leaks nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def octets(size: int) -> Variant:
 
 
 class Desk:
-    """A world with a queue, and little room."""
+    """A world with a queue and small limits."""
 
     def __init__(self, **limits: int) -> None:
         self.world = ComWorld(**limits)
@@ -65,7 +65,7 @@ class Desk:
         return opened
 
     def send(self, body: int) -> None:
-        """A message that takes no room when it is sent."""
+        """Send a message and release its object, so that it no longer counts."""
         message = self.message(body)
         message.Send(self.context, self.open(SEND), None)
         self.end(message)
@@ -193,7 +193,7 @@ def test_notifications_that_wait_are_limited_and_end_with_the_queue() -> None:
     queue.close()
     assert desk.budgets.notifications.taken == 1
     queue = desk.open(PEEK)
-    for _ in range(20):  # one that is answered counts no more
+    for _ in range(20):  # a completed one no longer counts
         queue.EnableNotification(desk.context, event, None, NOT_NOW)
     assert desk.budgets.notifications.taken == 1
 
@@ -206,7 +206,7 @@ def test_event_sinks_are_limited() -> None:
     with pytest.raises(InsufficientResources, match="too many event sinks: limit 0"):
         asyncio.run(Sink.of(desk.context, ForeignReference(reference, PEER)))
     desk.budgets.sinks = ObjectBudget("event sinks", 100, 1)
-    with pytest.raises(MsmqError):  # nobody listens there
+    with pytest.raises(MsmqError):  # no program listens there
         asyncio.run(Sink.of(desk.context, ForeignReference(reference, PEER)))
     assert not desk.budgets.sinks.taken
 

@@ -1,4 +1,4 @@
-"""Single rules of MC-MQAC that programs notice."""
+"""Individual rules of MC-MQAC with visible effects."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_collections_about_transfers_have_the_types_of_the_tables() -> None:
 
 
 def test_an_object_whose_last_references_come_with_a_call_serves_it_and_ends_then() -> None:
-    """[MS-DCOM] 3.1.1.5.3: what the call gets is the object."""
+    """[MS-DCOM] 3.1.1.5.3: the call gets the object itself."""
 
     async def steps() -> None:
         bench = Bench()
@@ -227,7 +227,7 @@ def test_an_object_whose_last_references_come_with_a_call_serves_it_and_ends_the
 
 
 def test_a_certificate_is_not_given_together_with_the_wish_to_make_one_only_if_there_is_none() -> None:
-    """3.2.4.2.1: also one without bytes."""
+    """3.2.4.2.1: also an empty certificate."""
     world = ComWorld()
     application, context = world.new("Application"), world.context()
     only_new = Variant(VT.I4, m.MQCERT_REGISTER_IF_NOT_EXIST)

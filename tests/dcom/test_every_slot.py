@@ -1,5 +1,5 @@
-"""T24: every operation of every interface does something or says why not; only those that the specification names may
-answer E_NOTIMPL."""
+"""T24: every operation of every interface works or returns a specific error; only those that the specification names
+may return E_NOTIMPL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_18_operations_are_reserved() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_slot_answers_by_vtable(kind: type[MqacObject]) -> None:
-    """With arguments of their defaults: zeros, NULLs and empty VARIANTs."""
+    """With default arguments: zeros, NULLs and empty VARIANTs."""
     world = ComWorld()
 
     async def sweep() -> Counter[int]:

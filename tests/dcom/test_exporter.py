@@ -1,4 +1,4 @@
-"""Who holds an object, and when it ends."""
+"""References to an object, and its lifetime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What objects ask of others: interfaces of a sink, format names of the directory."""
+"""Queries of objects to other parties: interfaces of a sink, format names in the directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IIDS = (UUID(int=1), UUID(int=2))
 
 
 class Sink:
-    """Has some of the interfaces that it is asked for."""
+    """A sink with the given interfaces."""
 
     def __init__(self, *has: UUID) -> None:
         self._has = has

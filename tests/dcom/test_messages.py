@@ -1,4 +1,4 @@
-"""Objects by vtable, one after the other: what is put is got, queues are named, collections are enumerated."""
+"""Each object through its vtable: properties can be read after they were set, queue names, collections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def value_of(variant: o.wireVARIANTStr) -> Any:
 
 
 def caller(world: ComWorld, target: Any, interface: Interface) -> Call:
-    """Calls of one object."""
+    """Return a function that calls operations of an object."""
     reference = world.export(target, interface)
 
     def call(name: str, **arguments: Any) -> Awaitable[Any]:
@@ -120,7 +120,7 @@ def test_properties_of_a_queue_are_put_and_updated() -> None:
             assert (text_of(found), "text")[0] == text_of(value) if not isinstance(value, int) else found == value, name
         assert text_of((await other("get_PathName")).a0).endswith("\\private$\\q")  # type: ignore[union-attr]
         assert (await other("put_BasePriority", a0=3)).result == HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE
-        for name, value in (("Journal", 5), ("Authenticate", 7), ("Journal", -1)):  # all but 0 are yes, 3.10.4.1.14
+        for name, value in (("Journal", 5), ("Authenticate", 7), ("Journal", -1)):  # 3.10.4.1.14: only 0 is false
             assert not (await other(f"put_{name}", a0=value)).result
             assert (await other(f"get_{name}")).a0 == 1
         await other("put_Label", a0=bstr("changed"))
@@ -224,7 +224,7 @@ def test_connection_points_are_found_and_enumerated() -> None:
 
 
 class Sink:
-    """Notes what it is told."""
+    """A sink that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -233,7 +233,7 @@ class Sink:
         self.told.append((dispid, queue, numbers))
 
     async def close(self) -> None:
-        """It is released."""
+        """Release the sink."""
 
 
 def test_a_private_event_calls_the_sinks() -> None:

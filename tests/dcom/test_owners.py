@@ -1,4 +1,4 @@
-"""An object is used by the user for whom it was made, and by nobody else who has seen its IPID."""
+"""Only the user for whom an object was made can use it, even if others know its IPID."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Using = Callable[[RpcCaller], Any]
 
 
 class Things:
-    """Objects that alice has made."""
+    """Objects made by alice."""
 
     def __init__(self) -> None:
         self.world = ComWorld()
@@ -65,7 +65,7 @@ def things() -> Things:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """ERROR_ACCESS_DENIED, note 42 of [MS-DCOM] 3.1.1.5.4."""
+    """Expect ERROR_ACCESS_DENIED (note 42 of [MS-DCOM] 3.1.1.5.4)."""
     with pytest.raises(Fault) as fault:
         yield
     assert fault.value.status == RPC_S_ACCESS_DENIED

@@ -1,4 +1,4 @@
-"""Whoever peeks at a message gets a copy: nothing that is put into it changes the message in the queue."""
+"""A peek returns a copy: changing its properties does not change the message in the queue."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ VALUES = {
 
 
 class Mailroom:
-    """Objects in a world without network; `queue` holds one express message, `elsewhere` leads to another machine."""
+    """Objects in a world without a network: `queue` holds an express message, `elsewhere` is on another machine."""
 
     def __init__(self, name: str) -> None:
         self.world = ComWorld()
-        self.world.protocols.administrators.add(None)  # who may read outgoing queues
+        self.world.protocols.administrators.add(None)  # administrators may read outgoing queues
         self.context = self.world.context()
         self.info = self.world.new("QueueInfo")
         self.info.put_PathName(self.context, ".\\private$\\q")
@@ -64,7 +64,7 @@ class Mailroom:
         return queue
 
     def change(self, message: MSMQMessage) -> None:
-        """Put everything that can be put."""
+        """Set every writable property."""
         message.put_Body(self.context, OCTETS)
         for wanted in PROPERTIES:
             if wanted.is_writable and wanted.attribute != "message_class":

@@ -1,4 +1,4 @@
-"""What tools learn of an object: its members with their types."""
+"""Type information for tools: the members of an object with their types."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_member_has_the_types_of_its_parameters_and_result() -> None:
 
 
 def test_the_type_library_describes_every_class_and_interface() -> None:
-    """What tools for early binding ask: the library, its types, and the interfaces that a class has and calls."""
+    """Queries of early-binding tools: the library, its types, and the interfaces that a class implements and calls."""
     world = ComWorld()
 
     async def walk() -> dict[str, list[tuple[str, int]]]:

@@ -1,4 +1,4 @@
-"""A DCOM server with the automation objects, without a network: real stubs, real calls, a clock of the test's own."""
+"""A DCOM server with the automation objects, without a network: real stubs, real calls, and a clock set by the test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ANONYMOUS = ObjectOwner(PEER, None, AuthLevel.NONE)
 
 
 class Host:
-    """The process: what is written is durable at once, work goes to the running loop."""
+    """A host process in which writes are durable immediately and tasks run in the running loop."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -52,7 +52,7 @@ class Link(Connection):
 
 
 class ComWorld:
-    """`now` is the exporter's clock in seconds."""
+    """A DCOM server and its queue manager. `now` is the exporter's clock in seconds."""
 
     def __init__(self, level: AuthLevel = AuthLevel.NONE, **limits: int) -> None:
         self.now = 0.0
@@ -73,7 +73,7 @@ class ComWorld:
         return CallContext(self.server, call, interface, bytes(16))
 
     def new(self, name: str) -> Any:
-        """An object of a class, by its name without MSMQ."""
+        """Create an object of a class, named without the prefix MSMQ."""
         (kind,) = [kind for kind in CLASSES if kind.__name__ == f"MSMQ{name}"]
         return kind(self.protocols.environment)
 
@@ -83,7 +83,7 @@ class ComWorld:
     async def call(
         self, ipid: UUID, interface: Interface, name: str, by: RpcCaller = UNAUTHENTICATED, **arguments: Any
     ) -> Any:
-        """A call with a stub; returns the response. Raises Fault."""
+        """Call an operation with an encoded request and return the decoded response. Raises Fault."""
         operation = interface.operation(name)
         assert operation.request is not None
         request = operation.request(**arguments)
@@ -94,7 +94,7 @@ class ComWorld:
     async def call_stub(
         self, ipid: UUID, interface: Interface, opnum: int, stub: bytes, by: RpcCaller = UNAUTHENTICATED
     ) -> bytes:
-        """The same with the bytes of a request."""
+        """Like `call`, with the bytes of the request and of the response."""
         link = Link(self.association)
         served: OrpcInterface = self.interfaces[interface.uuid]
         call = Call(link, served, by, None, 1, 0, opnum, stub, object_uuid=ipid)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The Helm chart: what helm makes of it, whether Kubernetes takes that, and whether a daemon runs as it says."""
+"""The Helm chart: rendering, validation for Kubernetes, and a daemon that runs with the rendered settings."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def helm(*arguments: str | Path, values: dict[str, Any] | None = None) -> subpro
 
 
 def render(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Kind, with the name behind a service's, -> object."""
+    """Render the chart. Returns the objects by kind and name suffix."""
     done = helm("template", "orders", CHART, "--namespace", "shop", values=values)
     assert done.returncode == 0, done.stderr
     found = [document for document in yaml.safe_load_all(done.stdout) if document]
@@ -111,7 +111,7 @@ def pod(objects: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def environment(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Of the daemon's container: the image's, and what the chart adds."""
+    """Return the environment of the daemon's container: that of the image and the additions of the chart."""
     (line,) = (PACKAGING / "Dockerfile").read_text().replace("\\\n", "").partition("\nENV ")[2].splitlines()[:1]
     image = dict(part.split("=", 1) for part in shlex.split(line) if part.startswith("OPENMSMQ_"))
     assert set(image) == {f"OPENMSMQ_{name}" for name in ("DATA_DIR", "LISTEN", "PORT_OFFSET", "NAME_CHANGE")}
@@ -210,7 +210,7 @@ def test_the_pod_fits_its_daemon(name: str) -> None:
     }  # fmt: skip
     assert spec["terminationGracePeriodSeconds"] > 2 * of_daemon.shutdown_grace_seconds
     assert ("sysctls" in spec["securityContext"]) == (min(ports.values()) < 1024)
-    # A variable that is no setting stops the daemon, and those of services begin with OPENMSMQ_ as well.
+    # The daemon refuses unknown OPENMSMQ_ variables, and service links would add some.
     assert spec["enableServiceLinks"] is False
     mounted = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
     claims = {claim["metadata"]["name"] for claim in objects["StatefulSet"]["spec"].get("volumeClaimTemplates", [])}
@@ -273,15 +273,15 @@ def test_schema_and_readme_are_those_of_the_settings_and_values() -> None:
 
 @pytest.mark.slow
 def test_the_example_without_helm_is_the_chart_with_its_defaults() -> None:
-    assert helm("version").returncode == 0  # without it nothing is compared
+    assert helm("version").returncode == 0  # without helm, nothing is compared
     subprocess.run([sys.executable, PROJECT / "tools" / "chart", "--check"], check=True)
 
 
-# -- a daemon as the pod has it: with paths of this machine, on loopback -----------------------------------------------
+# -- a daemon with the settings of the pod, with local paths and on loopback -------------------------------------------
 
 
 class Pod:
-    """The containers of a rendered pod, run here."""
+    """Runs the containers of a rendered pod as local processes."""
 
     def __init__(self, objects: dict[str, dict[str, Any]], directory: Path) -> None:
         self.spec = pod(objects)
@@ -302,7 +302,7 @@ class Pod:
         return text
 
     def run(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-        """In a container."""
+        """Run a command with the environment of the container."""
         known = {"PATH": f"{PROGRAMS}:{os.environ['PATH']}", **self.environment, **environment}
         return subprocess.run(list(map(self.here, command)), env=known, capture_output=True, text=True, timeout=60)
 
@@ -330,7 +330,7 @@ class Pod:
         get = probe["httpGet"]
         (port,) = (port for port in self.spec["containers"][0]["ports"] if port["name"] == get["port"])
         anybody = ssl.create_default_context()
-        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE  # a node does not look at certificates
+        anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE  # probes do not verify certificates
         url = f"{get['scheme'].lower()}://127.0.0.1:{port['containerPort']}{get['path']}"
         try:
             with urllib.request.urlopen(url, context=anybody, timeout=probe["timeoutSeconds"]) as answer:
@@ -340,7 +340,7 @@ class Pod:
 
 
 def free_offset() -> int:
-    """An offset with which all standard ports are free."""
+    """Return a port offset with which all standard ports are free."""
     return free_port() - STANDARD_PORTS["web_port"]
 
 
@@ -374,7 +374,7 @@ def test_a_daemon_runs_with_users_certificate_and_settings_of_the_chart(tmp_path
         shutil.move(made, secrets / "tls" / name)
     pod.initialize()
     (secrets / "users" / "bob").write_text("changed")
-    pod.initialize()  # as the next start does
+    pod.initialize()  # as at the next start
     listed = [json.loads(line) for line in pod.run(["openmsmq", "user", "list", "--json"]).stdout.splitlines()]
     assert [(user["name"], user["administrator"]) for user in listed] == [("alice", True), ("bob", False)]
     with pod.running():

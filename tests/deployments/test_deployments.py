@@ -1,4 +1,4 @@
-"""The examples for container engines, and what they say of openmsmq. Nothing is run."""
+"""The examples for container engines agree with openmsmq. No container is run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wanted import program
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 COMPOSE, KUBERNETES = PACKAGING / "compose.yaml", PACKAGING / "kubernetes" / "openmsmq.yaml"
-OFFSET = 1000  # of ports in the image
+OFFSET = 1000  # port offset in the image
 
 
 def service() -> dict[str, Any]:
@@ -42,7 +42,7 @@ def test_compose_takes_its_file() -> None:
 
 
 def settings_of(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Configuration:
-    """What a daemon in the image would run with. The image's own environment is in the Dockerfile."""
+    """Return the configuration of a daemon in the image. The image's own environment is in the Dockerfile."""
     dockerfile = {"OPENMSMQ_LISTEN": "0.0.0.0", "OPENMSMQ_PORT_OFFSET": str(OFFSET), "OPENMSMQ_NAME_CHANGE": "moved"}
     for name, value in {**dockerfile, "OPENMSMQ_DATA_DIR": str(tmp_path), **environment}.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""What is asked of a directory that is slow, away, or refuses."""
+"""Requests to a directory that is slow or unavailable, or refuses them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openmsmq.model.errors import AccessDenied, HResult, IllegalPropertyValue, M
 
 
 class Provider:
-    """Answers `answer`, or raises it."""
+    """A provider that returns or raises `answer`."""
 
     def __init__(self, answer: Any = "answer", seconds: float = 0.0) -> None:
         self.answer, self.seconds, self.asked = answer, seconds, 0
@@ -33,7 +33,7 @@ class Provider:
         return self.answer
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def connected(provider: Provider | None, time_limit: float = 10.0) -> DirectoryConnection:

@@ -1,4 +1,4 @@
-"""The directory in a file: what it keeps, who shares it, and what befalls it."""
+"""The directory in a file: content, sharing between processes, invalid and replaced files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How queries compare, in Python and in SQL."""
+"""Comparisons of queries, in Python and in SQL."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_guid_is_compared_by_its_octets() -> None:
 
 
 def test_sql_finds_what_the_comparisons_say(tmp_path: Path) -> None:
-    """Both are made of one table, and have to agree for all values."""
+    """Python and SQL comparisons must agree for all values."""
     files = count()
 
     @settings(max_examples=60, deadline=None)

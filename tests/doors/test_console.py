@@ -1,4 +1,4 @@
-"""The daemon's half against a web process that has been taken over, and what rows say of queues."""
+"""The daemon side against a compromised web process, and the queue rows."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from openmsmq.relaying.relays import Relays
 from openmsmq.server.auditing import Logins
 from queueing.world import World
 
-UOW = bytes(range(16))  # of a transaction that is in doubt
+UOW = bytes(range(16))  # an in-doubt transaction
 
 
 class Peer(FramePeer):
-    """What the web process says, and what it is answered."""
+    """The web process: sends requests and receives replies."""
 
     def __init__(self, world: World, path: Path, domain: Any = None) -> None:
         self.users = UsersFile(path)
@@ -74,11 +74,11 @@ class Peer(FramePeer):
         )
 
     def _forget(self, queue: Queue, source: bytes) -> bool:
-        """As the link does."""
+        """Forget a sequence, like the link."""
         return queue.incoming.pop((source, ""), None) is not None
 
     def record(self, deed: AuditRecord) -> None:
-        """The audit log of this door."""
+        """Record an audit record."""
         self.deeds.append(deed)
 
     async def __aenter__(self) -> Peer:
@@ -207,7 +207,7 @@ DORA, DORA_SID, CLERKS = r"DOM\dora", "S-1-5-21-9-9-9-1104", "S-1-5-21-9-9-9-110
 
 
 class FakeDomain:
-    """Knows dora; may be away."""
+    """A domain with the user dora that can be unavailable."""
 
     def __init__(self) -> None:
         self.away = False
@@ -249,7 +249,7 @@ def test_names_of_the_domain_are_resolved_if_there_is_a_domain(tmp_path: Path) -
         assert await ask("names", sids=[DORA_SID]) == {}
         for values in ({"op": "names", "ticket": "x", "sids": [DORA_SID]}, {"op": "sid", "ticket": "x", "name": DORA}):
             answer, _ = await peer.exchange(values)
-            assert "result" not in answer  # who has not logged in learns nothing
+            assert "result" not in answer  # a caller without a login learns nothing
 
     with_peer(tmp_path, test, domain)
 

@@ -1,4 +1,4 @@
-"""The daemon's half of the bulk plane against a Flight process that has been taken over."""
+"""The daemon side of the bulk plane against a compromised Flight process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STAGE = {"sink": "s", "batch": 0, "partition": 0, "attempt": "0", "collect": Tru
 
 
 class Peer(FramePeer):
-    """What the Flight process says, and what it is answered."""
+    """The Flight process: sends requests and receives replies."""
 
     def __init__(self, world: World, path: Path, **options: Any) -> None:
         self.world = world
@@ -182,7 +182,7 @@ def test_a_row_that_claims_another_sender_is_refused(tmp_path: Path) -> None:
 
 
 class Reports:
-    """What the audit log would have."""
+    """Records the logins that the audit log would have."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, ...]] = []
@@ -210,12 +210,12 @@ def test_passwords_are_guessed_no_faster_by_flight_than_elsewhere(
         assert await login(peer, "right") == "ok"
         for _ in range(3):
             assert "password is wrong" in await login(peer, "wrong")
-        for _ in range(1000):  # not looked at, whether right or wrong
+        for _ in range(1000):  # the password is not checked
             assert "may try again in" in await login(peer, "right")
         assert await login(peer, "right", host="10.0.0.8") == "ok", "another host is not to blame"
         now = 2.0
         assert await login(peer, "right") == "ok"
-        for number in range(200):  # a user each: the host is
+        for number in range(200):  # one failure per user: the host is limited
             await login(peer, "wrong", f"user{number}")
         assert failures.refuses("10.0.0.7", Attempt.LOGIN), "at all other entry points as well"
         assert "too many failed logins" in await login(peer, "right")
@@ -227,7 +227,7 @@ def test_passwords_are_guessed_no_faster_by_flight_than_elsewhere(
     assert caplog.text.count("login by flight from 10.0.0.7 refused") == 100
 
 
-# -- one bad item spoils no list ---------------------------------------------------------------------------------------
+# -- a bad item does not fail a list -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("operation", ["queues", "groups", "stages"])

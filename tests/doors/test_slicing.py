@@ -1,4 +1,4 @@
-"""Slices: positions for who reads the records elsewhere."""
+"""Slices: record locations for a reader in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that several processes write, with a lock."""
+"""Locked files that several processes write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private files: nobody else reads them, they are there whole or not at all, and changes are seen."""
+"""Private files: no other user can read them, writes are atomic, and changes are noticed."""
 
 from __future__ import annotations
 

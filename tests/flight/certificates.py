@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """Write a certificate that signs itself, of localhost and 127.0.0.1, and its key. Returns both files."""
+    """Write a self-signed certificate of localhost and 127.0.0.1, and its key. Returns both files."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
     made = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""One daemon with Arrow Flight for a module, with empty queues of new names for each test."""
+"""A daemon with Arrow Flight per module, and an empty queue with a new name per test."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def plane(daemon: Daemon) -> Iterator[Plane]:
-    """A new queue, and clients of it."""
+    """A new queue with its clients."""
     with Plane(daemon, f"q{next(_numbers)}") as plane:
         yield plane
 
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Plane]:
-    """As `plane`, with a daemon that the test may kill."""
+    """Like `plane`, with a daemon that the test may kill."""
     daemon = Daemon(tmp_path / "data", "--flight", "--flight-port", "0", "--anonymous-is-administrator")
     with daemon, Plane(daemon, "q") as plane:
         yield plane

@@ -1,4 +1,4 @@
-"""A queue with operations of applications and pipelines."""
+"""A queue, with the operations of applications and pipelines on it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Plane:
         return self.client.stage(sink or self.queue, batch, 0, 0, [rows], **options)
 
     def restart(self) -> None:
-        """Send SIGKILL and start again."""
+        """Kill the daemon with SIGKILL and start it again."""
         self.daemon.kill()
         self.daemon.start()
         self.client.close()

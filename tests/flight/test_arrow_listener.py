@@ -147,7 +147,7 @@ def stage_of(plane: Plane, sink: str = "sink", **more: Any) -> dict[str, Any]:
 
 
 def upload(port: int, request: dict[str, Any], data: bytes) -> dict[str, Any]:
-    """Send a request and then bytes. Returns the last line of the answer."""
+    """Send a request and then bytes. Returns the last line of the reply."""
     with socket.create_connection(("127.0.0.1", port), 30) as connection, connection.makefile("rb") as file:
         connection.sendall(json.dumps({"write": request}).encode() + b"\n")
         first: dict[str, Any] = json.loads(file.readline())
@@ -215,7 +215,7 @@ def test_a_writer_that_dies_leaves_no_stage(plane: Plane) -> None:
 
 
 class NoDaemon:
-    """Stands for the link: no request is made before a peer has sent its request."""
+    """A link that must not be used: the daemon is not called before a peer has sent its request."""
 
     def call(self, operation: str, **values: Any) -> Any:
         raise AssertionError(operation)
@@ -257,7 +257,7 @@ def test_a_peer_that_sends_no_request_in_time_is_disconnected(listener: ArrowLis
 def test_a_request_without_an_end_is_disconnected(listener: ArrowListener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_listener, "REQUEST_SECONDS", 600.0)
     with socket.create_connection(("127.0.0.1", listener.port)) as endless:
-        for _ in range(7):  # beyond 64 KiB
+        for _ in range(7):  # more than 64 KiB
             endless.sendall(b"x" * 10_000)
         eventually(lambda: is_closed(endless))
 
@@ -268,8 +268,8 @@ def test_reads_above_the_limit_are_told_to_retry(plane: Plane, monkeypatch: pyte
     listening.start()
     error, _, _ = ask(listening.port, {"read": {"queue": "q"}})
     assert error["hresult"] == HResult.MQ_ERROR_INSUFFICIENT_RESOURCES and "try again" in error["detail"]
-    for _ in range(2):  # a place of an upload is free again after an error
-        with pytest.raises(AssertionError):  # of NoDaemon: the request went to it
+    for _ in range(2):  # an upload slot is free again after an error
+        with pytest.raises(AssertionError):  # NoDaemon was called
             listening._answer(arrow_listener._Peer(socket.socket(), "", 0, bytearray(b'{"write": {}}\n')), None)  # type: ignore[arg-type]
 
 

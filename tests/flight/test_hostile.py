@@ -26,7 +26,7 @@ from openmsmq.store import Insert, Store
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """The text that the client of a refused call gets."""
+    """Return the error text of a refused call."""
     with pytest.raises(flight.FlightError) as caught:
         call()
     assert "Traceback" not in str(caught.value)
@@ -91,7 +91,7 @@ def column(kind: pa.DataType, offsets: list[int], data: bytes, validity: bytes |
     bitmap = None if validity is None else pa.py_buffer(validity)
     places = np.zeros(len(offsets), np.int32)
     made = pa.Array.from_buffers(kind, len(offsets) - 1, [bitmap, pa.py_buffer(places), pa.py_buffer(data)])
-    places[:] = offsets  # afterwards, because Arrow looks at the last one
+    places[:] = offsets  # set afterwards, because Arrow checks the last one
     return made
 
 
@@ -189,7 +189,7 @@ def _counted(plane: Plane) -> int:
 
 
 def test_a_record_that_cannot_be_decoded_is_left_out_and_reported(own: Plane, caplog: pytest.LogCaptureFixture) -> None:
-    """An earlier version of the queue manager may have stored such a record."""
+    """An earlier version may have stored such a record."""
     own.send("ab")
     keys = own.table(columns=["lookup_id"]).column("lookup_id").to_pylist()
     own.daemon.stop()

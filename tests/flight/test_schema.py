@@ -1,4 +1,4 @@
-"""Columns: the table for people, the layout of records, round trips."""
+"""Columns: the documented table, the record layout, round trips."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_rows_that_are_written_are_read_as_they_were(rows: list[tuple[bytes, str
     }  # fmt: skip
     batch = pa.record_batch(columns)
     padded = pa.record_batch({name: pa.concat_arrays([a[:1], a]) for name, a in columns.items()}).slice(1)
-    for given_batch in (batch, padded):  # slices of columns begin anywhere in their buffers
+    for given_batch in (batch, padded):  # slices can begin anywhere in their buffers
         encoded = RowEncoder(lambda name: (0, name), "q", b"").encode(given_batch)
         made = [bytes(encoded.data[start:end]) for start, end in pairwise(encoded.bounds.tolist())]
         lengths = np.array([len(record) for record in made])

@@ -1,4 +1,4 @@
-"""Reading records from segment files while their store uses them."""
+"""Reading records from segment files while the store uses them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_missing_record_is_reported_as_gone(store: Store, what: str) -> None:
 
 
 def compacted(store: Store, places: dict[int, int]) -> dict[int, int]:
-    """Where every tenth message is after all others went, and the old files were used again."""
+    """Remove all but every tenth message, compact, and reuse the old files. Returns the new locations by key."""
     moved = {key: place for key, place in places.items() if key % 10 == 0}
     for key, place in places.items():
         if key not in moved:
@@ -88,7 +88,7 @@ def compacted(store: Store, places: dict[int, int]) -> dict[int, int]:
 
 
 def slice_of(places: dict[int, int], inline: tuple[bytes, ...] = ()) -> tuple[Array, memoryview]:
-    """Return a slice like the daemon; it includes express messages, with the highest keys."""
+    """Return a slice as made by the daemon, with `inline` as express messages, which get the highest keys."""
     keys, locations, sizes = arrays(places)
     keys = np.concatenate((keys, np.arange(50_000, 50_000 + len(inline), dtype=np.uint64)))
     locations = np.concatenate((locations, np.zeros(len(inline), np.uint64)))

@@ -1,4 +1,4 @@
-"""The bulk plane from end to end: docs/bulk.md."""
+"""End-to-end tests of the bulk plane (docs/bulk.md)."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def test_a_row_that_the_queue_manager_refuses_leaves_nothing_of_its_stage(plane:
     with pytest.raises(MsmqError, match=r"row 0: queue .*small: its quota") as refused:
         plane.client.stage("refused", 0, 0, 0, [rows])
     assert refused.value.name == "MQ_ERROR_INSUFFICIENT_RESOURCES"
-    assert plane.client.stages() == []  # although its end was on the way when it was refused
+    assert plane.client.stages() == []  # although its end was in transit when it was refused
 
 
 def test_a_stage_whose_rows_break_off_is_dropped(plane: Plane) -> None:
@@ -314,7 +314,7 @@ def test_a_stage_whose_rows_break_off_is_dropped(plane: Plane) -> None:
 
 
 def test_refused_rows_are_reported_by_number_while_others_are_sent(plane: Plane) -> None:
-    """Found by the encoder, by the queue manager, and both, in batches and chunks of several sizes."""
+    """Rows refused by the encoder, by the queue manager, or both, in batches and chunks of several sizes."""
     plane.create("full", quota=1)
     expected, told, numbers = {}, [], []
     schema = pa.schema({"body": pa.binary(), "label": pa.string(), "destination_queue": pa.string()})
@@ -342,7 +342,7 @@ def test_refused_rows_are_reported_by_number_while_others_are_sent(plane: Plane)
         yield from map(some, (1, 300, 5, 2000, 256, 3, 1100))
         patience = time.monotonic() + 30
         while len(told) < 4 and time.monotonic() < patience:
-            yield some(1)  # a writer gets errors when it writes
+            yield some(1)  # a writer receives errors while it writes
 
     def collect(through: int, refused: list[Refusal]) -> None:
         assert all(one.row < through for one in refused)
@@ -434,7 +434,7 @@ def test_a_stream_continues_when_messages_are_taken_meanwhile(plane: Plane) -> N
 
 
 def test_a_stream_finds_messages_that_compaction_moves(own: Plane) -> None:
-    """Every fourth message stays, in a log of more than a hundred megabytes that is tidied away under the stream."""
+    """Every fourth message stays; compaction of a log of over 100 MB moves it during the read."""
     count = 90_000
     labels = [str(number) for number in range(count)]
     rows = pa.record_batch({"body": pa.array([bytes(1200)] * count), "label": pa.array(labels)})

@@ -1,5 +1,5 @@
-"""Fuzz targets for what arrives before a caller is known: RPC connections, logins, packets of TCP port 1801, and for
-the files of the store. Each ends normally for input that is refused as it should be."""
+"""Fuzz targets for input before authentication (RPC connections, logins, packets of TCP port 1801), and for the files
+of the store. A target ends normally for correctly refused input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lookup(user: str, domain: str) -> tuple[bytes, str] | None:
 
 
 def parts(data: bytes) -> Iterator[bytes]:
-    """Messages, each behind its length in two bytes; the last one may be shorter."""
+    """Split data into messages, each preceded by its length in two bytes; the last one may be shorter."""
     while data:
         size = int.from_bytes(data[:2], "little")
         yield data[2 : 2 + size]
@@ -38,7 +38,7 @@ def parts(data: bytes) -> Iterator[bytes]:
 
 
 def fuzz_rpc(data: bytes) -> None:
-    """The bytes of a connection. The server answers, or ends the connection; nobody is logged in by them."""
+    """The bytes of a connection. The server answers or ends the connection; no login succeeds."""
     pair = Pair(acceptor=lambda kind, level: NtlmAcceptor(lookup, NAMES, random=bytes, now=lambda: NOW, level=level))
     for part in parts(data):
         if pair.ended:
@@ -48,7 +48,7 @@ def fuzz_rpc(data: bytes) -> None:
 
 
 def fuzz_ntlm(data: bytes) -> None:
-    """Two messages of a login. It never succeeds: the random numbers of the server are not those of any answer."""
+    """Two messages of a login. It never succeeds, because no response matches the server's challenge."""
     server = NtlmAcceptor(lookup, NAMES, random=lambda n: b"\x5a" * n, now=lambda: NOW)
     try:
         for part in parts(data):
@@ -59,7 +59,7 @@ def fuzz_ntlm(data: bytes) -> None:
 
 
 def fuzz_spnego(data: bytes) -> None:
-    """Tokens of SPNEGO over NTLM."""
+    """SPNEGO tokens over NTLM."""
     login = ntlm_login(lookup, NAMES, random=lambda n: b"\x5a" * n, now=lambda: NOW)
     server = SpnegoAcceptor([login], 6)
     try:
@@ -80,7 +80,7 @@ def fuzz_pac(data: bytes) -> None:
 
 
 def fuzz_packets(data: bytes) -> None:
-    """The bytes of a session of TCP port 1801. A message that is read and written again is read as the same."""
+    """The bytes of a session of TCP port 1801. A decoded message can be encoded and decoded to the same message."""
     framer = Framer()
     try:
         framer.feed(data)
@@ -96,8 +96,8 @@ def fuzz_packets(data: bytes) -> None:
 
 
 def fuzz_log(data: bytes) -> None:
-    """A segment of the log, without its padding. The store opens, or names the damage; `repair` refuses, or leaves one
-    that opens."""
+    """A log segment without its padding. The store opens or reports the damage; `repair` refuses, or the store opens
+    afterwards."""
     vfs = disk({PATH: data[:SEGMENT].ljust(SEGMENT, b"\0")})
     try:
         Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes).close()

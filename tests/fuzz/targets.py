@@ -1,7 +1,7 @@
-"""What the bulk plane, DCOM, NDR64 and the security of messages take from outside, for a fuzzer. Each target takes
-bytes; it ends normally for whatever is refused as it should be, and fails for anything else.
+"""Fuzz targets for external input of the bulk plane, DCOM, NDR64 and message security. Each target takes bytes; it
+ends normally for correctly refused input and fails otherwise.
 
-`make nightly` runs them with atheris for a while (`tools/fuzz`), `test_corpus` runs the corpus each day.
+`make nightly` runs them with atheris (`tools/fuzz`); `test_corpus` runs the corpus in every test run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ worlds: list[ComWorld] = []
 
 
 def fuzz_requests(data: bytes) -> None:
-    """The first byte chooses an operation, the rest is its JSON. What is accepted is plain JSON within the limits."""
+    """The first byte selects an operation, the rest is its JSON. Accepted requests are plain JSON within the limits."""
     operation = sorted(flight_requests.REQUESTS)[(data[0] if data else 0) % len(flight_requests.REQUESTS)]
     try:
         values = flight_requests.check(operation, flight_requests.parse(data[1:]))
@@ -70,7 +70,7 @@ def fuzz_requests(data: bytes) -> None:
 
 
 def fuzz_arrow(data: bytes) -> None:
-    """An Arrow stream as it comes in an upload. Each record that is made of it is one that the queue manager takes."""
+    """An uploaded Arrow stream. The queue manager accepts each record encoded from it."""
     encoder = rows.RowEncoder(lambda text: (0, QUEUE), "q", SENDER, lambda row, error: None)
     try:
         with ipc.open_stream(io.BytesIO(data)) as stream:
@@ -88,8 +88,8 @@ def fuzz_arrow(data: bytes) -> None:
 
 
 def fuzz_rows(data: bytes) -> None:
-    """A record as the Flight process hands it over, and as a segment file has it. What is accepted can be decoded, and
-    what can't be decoded is seen."""
+    """A record from the Flight process, and in a segment file. Accepted records can be decoded; undecodable ones are
+    detected."""
     bounds = array("q", [0, len(data)])
     odd = drafts.odd_drafts(data, bounds, FORM)
     assert odd == drafts.odd_drafts_in_python(data, bounds, FORM)
@@ -106,7 +106,7 @@ def fuzz_rows(data: bytes) -> None:
 
 
 def fuzz_objref(data: bytes) -> None:
-    """A reference to an object, and the properties of an activation, which come in one."""
+    """An object reference, and the activation properties in it."""
     try:
         reference = objref.unpack(data)
         assert objref.unpack(reference.pack()) == reference
@@ -116,7 +116,7 @@ def fuzz_objref(data: bytes) -> None:
 
 
 def fuzz_variant(data: bytes) -> None:
-    """A VARIANT with all that it can hold. What is read can be written, and is read as the same again."""
+    """A VARIANT of any type. A decoded value can be encoded and decoded to the same value."""
     try:
         value = from_wire(deserialize(ms_oaut.wireVARIANTStr, HEADER + data), lambda pointer: pointer)
         wire = to_wire(value, lambda pointer, by_dispatch: pointer)
@@ -128,7 +128,7 @@ def fuzz_variant(data: bytes) -> None:
 
 
 def fuzz_invoke(data: bytes) -> None:
-    """The first two bytes choose a class and the member that is invoked, the rest is the stub behind them."""
+    """The first two bytes select a class and the invoked member, the rest is the stub after them."""
     if not worlds or len(worlds[0].exporter) > 100:
         worlds[:] = [ComWorld()]
     (world,) = worlds
@@ -140,7 +140,7 @@ def fuzz_invoke(data: bytes) -> None:
     stub = THIS + struct.pack("<i16sI", dispid, bytes(16), 0x409) + data[2:]
 
     async def call() -> None:
-        with contextlib.suppress(Fault, TimeoutError):  # a receive may wait for ever
+        with contextlib.suppress(Fault, TimeoutError):  # a receive may wait without limit
             await world.call_stub(reference.ipid, ms_oaut.IDispatch, 6, stub)
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
@@ -149,8 +149,8 @@ def fuzz_invoke(data: bytes) -> None:
 
 
 def fuzz_keys(data: bytes) -> None:
-    """The first byte chooses a structure of keys or certificates. What is read can be written, and is read as the
-    same."""
+    """The first byte selects a structure of keys or certificates. A decoded value can be encoded and decoded to the
+    same value."""
     choice, data = (data[0] if data else 0) % 4, data[1:]
     try:
         match choice:
@@ -180,8 +180,8 @@ OPERATIONS = [
 
 
 def fuzz_ndr64(data: bytes) -> None:
-    """The first byte chooses an operation, an odd second one its response, the rest is the stub in NDR64. What is read
-    can be written, in NDR 2.0 too, and is read as the same again."""
+    """The first byte selects an operation, an odd second byte its response, the rest is the NDR64 stub. A decoded value
+    can be encoded, also in NDR 2.0, and decoded to the same value."""
     operation = OPERATIONS[(data[0] if data else 0) % len(OPERATIONS)]
     is_response = len(data) > 1 and data[1] % 2
 
@@ -201,7 +201,7 @@ def fuzz_ndr64(data: bytes) -> None:
     try:
         stub, narrow = encode(operation.ndr64, value), encode(operation, value)
     except NdrError:
-        # Enumerations have 16 bits in NDR 2.0, and an announced size is unknown to a response that is read alone.
+        # Enumerations have 16 bits in NDR 2.0, and a response decoded alone lacks the sizes in the request.
         return
     for spoken, written in ((operation.ndr64, stub), (operation, narrow)):
         again = decode(spoken, written)
@@ -216,8 +216,8 @@ DIRECTORY = Directory()
 
 
 def fuzz_arrival(data: bytes) -> None:
-    """A packet of another queue manager. It is accepted or rejected; what is accepted as authentic has the signature of
-    a certificate that is registered for its sender."""
+    """A packet of another queue manager. It is accepted or rejected; one accepted as authentic is signed with a
+    certificate registered for its sender."""
     try:
         packet = UserMessage.unpack(Reader(data))
     except BadPacket:

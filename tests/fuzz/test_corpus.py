@@ -1,4 +1,4 @@
-"""The corpus of the fuzzer, and mutations of it that are the same each time."""
+"""The fuzzer's corpus and reproducible mutations of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from fuzz.targets import CORPUS, TARGETS
 
-_MUTATIONS = 60  # of each file; the nightly fuzzer goes further
+_MUTATIONS = 60  # per file; the nightly fuzzer tries more
 
-_INTERPRETED = ("invoke",)  # its world has a connection of its own, and machine code takes only those of the server
+_INTERPRETED = ("invoke",)  # its connection class is not accepted by native code
 
 FILES = sorted(file for name in TARGETS for file in (CORPUS / name).iterdir())
 
@@ -56,7 +56,7 @@ for name in sys.argv[2:]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_file_of_the_corpus_causes_a_failure(target: str, tmp_path: Path) -> None:
-    """In a process of its own, because what is wrong may end it."""
+    """In a separate process, because a defect may crash it."""
     files = [str(file) for file in FILES if file.parent.name == target]
     assert files
     last = tmp_path / "last"

@@ -1,4 +1,4 @@
-"""One tree of errors, and programs that raise subclasses of their own."""
+"""The exception hierarchy, and programs that raise their own subclasses."""
 
 from __future__ import annotations
 

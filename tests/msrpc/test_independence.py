@@ -1,4 +1,4 @@
-"""msrpc needs nothing of openmsmq: neither do these tests."""
+"""msrpc and its tests do not import openmsmq."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msrpc
 
 HERE = Path(__file__).parent
 PACKAGE = Path(msrpc.__path__[0])
-#: Imports all modules of msrpc where openmsmq can't be imported, and prints how many.
+#: Imports all modules of msrpc while openmsmq cannot be imported, and prints their number.
 PROGRAM = """
 import importlib, pkgutil, sys
 sys.modules["openmsmq"] = None
@@ -27,7 +27,7 @@ print(msrpc.__path__[0], len(names))
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The top-level names that a file imports, wherever it does."""
+    """Return the top-level names that a file imports anywhere."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

@@ -1,4 +1,4 @@
-"""The README's server and client, made of its IDL file, run as they are printed."""
+"""The server and the client in the README run as printed, with code generated from its IDL file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 import msrpc
 
 README = Path(msrpc.__path__[0], "README.md")
-LINES = 30  # at most, for each of the two programs
+LINES = 30  # limit for each of the two programs
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the IDL file and both programs are."""
+    """The directory of the IDL file and both programs."""
     made = tmp_path_factory.mktemp("readme")
     text = README.read_text(encoding="utf-8")
     (idl,) = re.findall(r"```idl\n(.*?)```", text, re.DOTALL)

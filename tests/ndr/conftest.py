@@ -1,4 +1,4 @@
-"""The engine is only there among compiled modules: its tests belong to the second run, with TESTS=compiled."""
+"""The engine is a compiled module: its tests run only with TESTS=compiled."""
 
 from openmsmq import compiled
 

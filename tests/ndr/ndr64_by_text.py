@@ -1,7 +1,6 @@
-"""A second encoder of NDR64, written after [MS-RPCE] 2.2.5 alone, for comparison.
+"""A second NDR64 encoder, written from [MS-RPCE] 2.2.5 alone, for comparison.
 
-It takes the declarations with what NDR 2.0 makes of them, and nothing from the compiler's back ends: each rule stands
-here with its section.
+It uses the declarations and their NDR 2.0 properties, but no back end of the compiler. Each rule names its section.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from msrpc.idl import syntax as s
 from msrpc.idl import wiretypes as w
 from msrpc.ndr import NULL
 
-_FIRST_REFERENT = 0x20000  # the values mean nothing
+_FIRST_REFERENT = 0x20000  # the values have no meaning
 
 
 def alignment(wire: w.WireType) -> int:
@@ -54,12 +53,12 @@ class Encoder:
         for f in fields:
             wire = f.type
             if isinstance(wire, w.Pointer) and wire.kind == "ref":
-                wire = wire.to  # a reference that is a parameter is not in the stub (C706 14.3.12.1)
+                wire = wire.to  # a top-level reference pointer is not in the stub (C706 14.3.12.1)
             self.construct(f, wire, getattr(value, attributes[f.name], None), value)
         return bytes(self.out)
 
     def construct(self, f: w.Field, wire: w.WireType, value: Any, owner: Any) -> None:
-        """A complete one: its body, then what its pointers refer to (C706 14.3.12.3)."""
+        """Encode a complete value: its body, then the referents of its pointers (C706 14.3.12.3)."""
         later: list[Callable[[], None]] = []
         if isinstance(wire, w.Array) and wire.fixed is None:
             self.pad(8)
@@ -100,7 +99,7 @@ class Encoder:
         self.pad(8)
         absent = (value is None and wire.kind != "ref") or (value is NULL and not isinstance(wire.to, w.Pointer))
         if isinstance(wire.to, w.Pointer) and value is NULL:
-            value, absent = None, False  # NULL behind a pointer that is not
+            value, absent = None, False  # a non-null pointer to NULL
         self.out += struct.pack("<Q", 0 if absent else self._referent)
         if not absent:
             self._referent += 4
@@ -146,7 +145,7 @@ class Encoder:
             return count
         if owner is not self._arguments or s.names_in(wire.size) <= self._names:
             return evaluate(wire.size, owner)
-        if isinstance(wire.size, s.Name):  # of the request, which a response does not repeat
+        if isinstance(wire.size, s.Name):  # in the request only, not in the response
             announced = getattr(owner, wire.size.text, None)
             return count if announced is None else announced
         return count
@@ -156,7 +155,7 @@ class Encoder:
 
 
 def attributes_of(fields: list[w.Field], made: type) -> dict[str, str]:
-    """By parameter, the attribute of its value: in classes that several operations share they are numbered."""
+    """Map parameters to attributes, which are numbered in classes that several operations share."""
     slots = getattr(made, "__slots__", ())
     first = -1 if fields and fields[0].name in ("orpcthis", "orpcthat") else 0
     return {f.name: f.name if f.name in slots else f"a{index}" for index, f in enumerate(fields, first)}

@@ -18,12 +18,12 @@ from msrpc.ndr import NULL, Operation
 from ndr.ndr64_by_text import attributes_of, evaluate
 from ndr.vector_args import INTERFACES, wire_interface
 
-_DEEPEST = 2  # levels of nested structures behind pointers that are drawn
-_COUNTS = 4  # elements at most, where the declaration does not demand more
+_DEEPEST = 2  # maximum depth of structures behind pointers
+_COUNTS = 4  # maximum number of elements, unless the declaration requires more
 
 
 def operations() -> list[tuple[str, Operation, w.OperationType]]:
-    """Every operation of the five interfaces that travels."""
+    """Return every operation of the five interfaces that is used on the wire."""
     return [
         (f"{name}.{operation.name}", operation, wire)
         for name, interface in INTERFACES.items()
@@ -33,7 +33,7 @@ def operations() -> list[tuple[str, Operation, w.OperationType]]:
 
 
 def all_operations() -> list[tuple[str, Operation, w.OperationType]]:
-    """Every operation of all IDL files that travels; of interfaces of objects their own, not those of their bases."""
+    """Return every operation of all IDL files that is used on the wire, without inherited ones."""
     found = []
     for path in idl_files():
         module = importlib.import_module(SOURCES.module_of(path.name))
@@ -67,7 +67,7 @@ def _arguments(fields: list[w.Field], made: type) -> SearchStrategy[Any]:
 
 
 def _scalar(wire: w.WireType) -> w.Primitive | w.Enum | None:
-    """The scalar that a field is or points to: pointers are transparent in expressions."""
+    """Return the scalar that a field is or points to; expressions ignore pointers."""
     while isinstance(wire, w.Pointer):
         wire = wire.to
     return wire if isinstance(wire, w.Primitive | w.Enum) else None
@@ -125,7 +125,7 @@ def _class_of(wire: w.Struct | w.Union) -> Any:
 def _draw_counts(
     draw: DrawFn, fields: list[w.Field], by_name: dict[str, w.Field], values: dict[str, Any], depth: int
 ) -> None:
-    """Draw what size_is and length_is name before the arrays, the length never above the size."""
+    """Draw the values named by size_is and length_is before the arrays; a length never exceeds its size."""
     arrays = [a for f in fields if (a := _array(f.type)) is not None]
     pairs = [(_named(a.size), _named(a.length)) for a in arrays]
     names = {name for a in arrays for e in (a.size, a.length) if e is not None for name in s.names_in(e)}
@@ -230,9 +230,9 @@ def _elements(draw: DrawFn, array: w.Array, siblings: dict[str, Any], depth: int
 
 
 def _as_it_travels(text: str) -> str:
-    """Two halves of a surrogate pair side by side become one character."""
+    """Combine adjacent surrogate halves into one character."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
-_LATIN = st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=6)  # strings of char are ISO 8859-1
+_LATIN = st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=6)  # char strings are ISO 8859-1
 _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=()), max_size=6).map(_as_it_travels)

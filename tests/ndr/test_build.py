@@ -1,4 +1,4 @@
-"""Writing the modules that are generated from the IDL."""
+"""Writing the modules generated from the IDL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine says what the interpreted codec says, or nothing."""
+"""The engine returns what the interpreted codec returns, or nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_recorded_stubs_need_no_interpreter(path: Any) -> None:
 
 
 def _values(name: str, data: st.DataObject) -> list[tuple[Any, Any, tuple[Any, ...]]]:
-    """(value, its encoder, its decoders) of arguments and results."""
+    """Return (value, encoder, decoders) of the arguments and of the results."""
     codecs, wire = OPERATIONS[name]
     orders = 1 if codecs is codecs.ndr64 else 2
     return [
@@ -89,7 +89,7 @@ ODD = [
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (object, attribute) and (list, index) in a tree of arguments."""
+    """Return every (object, attribute) and (list, index) in a tree of arguments."""
     if isinstance(value, Structure):
         inner = [(value, name, getattr(value, name)) for name in value.__slots__]
     elif isinstance(value, list):

@@ -1,5 +1,5 @@
-"""NDR64 ([MS-RPCE] 2.2.5): its rules and examples byte by byte, and what a second encoder, which was written after the
-text, says of each operation."""
+"""NDR64 ([MS-RPCE] 2.2.5): its rules and examples byte by byte, and comparison with a second encoder for each
+operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_NAME = {name: (operation, wire) for name, operation, wire in all_operations()
 
 
 def _content(value: Any) -> dict[str, Any]:
-    """The arguments in a stub: sizes that only a request has, a decoded response does not have."""
+    """Return the arguments in a stub; a decoded response lacks sizes that only the request has."""
     return {name: getattr(value, name) for name in value.__slots__ if hasattr(value, name)}
 
 
@@ -61,13 +61,13 @@ _HEAD = "[uuid(12345678-1234-1234-1234-123456789abc), version(1.0), pointer_defa
 
 
 def declared(text: str) -> tuple[Operation, dict[str, Any]]:
-    """The one operation of an interface, in NDR64, and the names of its module."""
+    """Return the NDR64 codec of the only operation of an interface, and the names of its module."""
     made, names = interface(_HEAD + text + "};")
     return made.operations[0].ndr64, names
 
 
 def travels(operation: Operation, value: Any, stub: str) -> None:
-    """A request is these bytes, and these bytes are the request."""
+    """Check that a request is encoded as these bytes and decoded from them."""
     expected = bytes.fromhex(stub)
     assert operation.encode_request(value).hex(" ", 4) == expected.hex(" ", 4)
     assert operation.decode_request(expected) == value

@@ -1,4 +1,4 @@
-"""For every operation of the five interfaces: what is encoded decodes to itself, and no bytes do harm."""
+"""For every operation of the five interfaces: encoded values decode to themselves, and invalid bytes are harmless."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ each_operation_in_ndr64 = pytest.mark.parametrize("name", [name for name in BY_N
 FEW = settings(max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 VERY_FEW = settings(FEW, max_examples=6)
 MANY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-SECONDS = 2.0  # for one stub of some kilobytes; it takes microseconds, but the machine may be busy
+SECONDS = 2.0  # limit for a stub of some kilobytes: microseconds, unless the machine is busy
 
 
 def _round_trip(name: str, data: st.DataObject) -> None:
@@ -86,7 +86,7 @@ def mutation(draw: st.DrawFn, stub: bytes) -> bytes:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equality in which a NaN equals itself."""
+    """Whether two values are equal, where NaN equals NaN."""
     if isinstance(a, Structure) and type(a) is type(b):
         return all(same(getattr(a, name), getattr(b, name)) for name in a.__slots__)
     if isinstance(a, list) and isinstance(b, list):
@@ -116,7 +116,7 @@ def _mutate(name: str, data: st.DataObject) -> None:
                 value = decode(mutated, order)
             except BadStubData:
                 continue
-            # What was let in is a value like any other: it goes out and comes back.
+            # An accepted value can be encoded and decoded again.
             assert same(decode(encode(value)), value)
         assert time.process_time() - begin < SECONDS
 
@@ -263,12 +263,12 @@ def test_a_lone_surrogate_is_kept() -> None:
 
 @pytest.mark.parametrize(("announced", "maximum"), [(None, 2), (10, 10), (2, 2)])
 def test_an_array_of_a_response_has_the_size_that_the_request_announced(announced: int | None, maximum: int) -> None:
-    """C706 14.3.3.4: max_count is what size_is says, however few elements follow; clients compare the two."""
+    """C706 14.3.3.4: max_count is the value of size_is even if fewer elements follow; clients compare the two."""
     operation = ms_oaut.IEnumVARIANT.operation("Next")
     elements = [ms_oaut.wireVARIANTStr(vt=0), ms_oaut.wireVARIANTStr(vt=1)]
     response = ms_oaut.IEnumVARIANT_Next_Response(rgVar=elements, pCeltFetched=2, celt=announced)
     stub = operation.encode_response(response)
-    assert struct.unpack_from("<3I", stub, 8) == (maximum, 0, 2)  # behind ORPCTHAT
+    assert struct.unpack_from("<3I", stub, 8) == (maximum, 0, 2)  # after ORPCTHAT
     assert operation.decode_response(stub).rgVar == elements
 
 

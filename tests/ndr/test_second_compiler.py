@@ -1,4 +1,4 @@
-"""Another IDL compiler, where one is installed, reads the same IDL and finds the same procedures."""
+"""Another IDL compiler, if installed, finds the same procedures in the same IDL."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_every_interface_has_its_published_number_of_procedures() -> None:
     published = {"qmcomm": 35, "qmcomm2": 4, "qmmgmt": 2, "qm2qm": 11, "RemoteRead": 16, "ept": 7, "mgmt": 5}
     published["IXnRemote"] = 8
     published |= {"IActivation": 1, "IRemoteSCMActivator": 5, "IObjectExporter": 6, "IUnknown": 3}
-    own = {"pac": 1}  # pac holds a structure, and is no interface of the network
+    own = {"pac": 1}  # pac only declares a structure; it is not a network interface
     assert counts == published | own
 
 
-# Opnums behind the last one ([MC-MQAC] 3, [MS-DCOM] 3.1.1.5.6, [MS-OAUT] 3).
+# The opnum after the last one ([MC-MQAC] 3, [MS-DCOM] 3.1.1.5.6, [MS-OAUT] 3).
 ENDS = {
     "IMSMQQuery": 8, "IMSMQQuery2": 9, "IMSMQQuery4": 10, "IMSMQMessage": 56, "IMSMQMessage2": 82, "IMSMQMessage4": 98,
     "IMSMQQueue": 20, "IMSMQQueue2": 26, "IMSMQQueue3": 39, "IMSMQQueue4": 40, "IMSMQPrivateEvent": 10,

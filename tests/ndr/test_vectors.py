@@ -1,4 +1,4 @@
-"""Stubs that independent implementations produced decode to their stated arguments and encode back."""
+"""Stubs from independent implementations decode to the recorded arguments and can be encoded again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_recorded_stub_encodes_back_to_the_same_layout(path):
     encoded = _encode(vector, decoded)
     recorded = bytes.fromhex(vector["stub_hex"])
     assert len(encoded) == len(recorded)
-    # Once more through our own decoder: equal values, and from then on equal bytes.
+    # Decoding our own encoding gives equal values, and encoding those gives equal bytes.
     again = dict(vector, stub_hex=encoded.hex(), transfer_syntax="NDR 2.0 LE")
     assert _decode(again) == decoded
     assert _encode(again, _decode(again)) == encoded

@@ -1,4 +1,4 @@
-"""Between the JSON form of `tests/vectors/ndr` and generated argument classes."""
+"""Conversion between the JSON form of `tests/vectors/ndr` and generated argument classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IDL = {"qmcomm": "ms-mqmp.idl", "qmcomm2": "ms-mqmp.idl", "qmmgmt": "ms-mqmr.id
 
 @cache
 def wire_interface(name: str) -> w.InterfaceType:
-    """The resolved description of an interface, for generators of arguments."""
+    """Return the resolved description of an interface, for generators of arguments."""
     return next(i for i in SOURCES.compile(_IDL[name]).interfaces if i.name == name)
 
 
@@ -49,7 +49,7 @@ def wire_fields(vector: dict[str, Any]) -> list[w.Field]:
 
 
 def to_json(value: Any, wire_type: w.WireType, parameter: bool = False) -> Any:
-    """Express a decoded value as the vectors do."""
+    """Convert a decoded value to the JSON form of the vectors."""
     match wire_type:
         case w.Pointer(kind="ref", to=w.Pointer(to=to)):
             return {"non_null_pointer_to": None} if value is None or value is NULL else to_json(value, to)
@@ -92,7 +92,7 @@ def fields_to_json(value: Any, wire_fields: list[w.Field]) -> dict[str, Any]:
 
 
 def without_padding_noise(value: Any) -> Any:
-    """Deep copy of a dataclass as plain data, for comparing two decoded values."""
+    """Return a deep copy of a structure as plain data, for comparing two decoded values."""
     if isinstance(value, Structure):
         return {name: without_padding_noise(getattr(value, name)) for name in value.__slots__}
     return [without_padding_noise(v) for v in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The resource agent, called as Pacemaker calls it: an action as its argument, parameters in the environment."""
+"""The resource agent, called like by Pacemaker: the action as argument, parameters in the environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUEUE = ".\\private$\\orders"
 
 
 class Node:
-    """A node of the cluster: it keeps what it knows of its resources in a directory of its own."""
+    """A cluster node, which stores the state of its resources in its own directory."""
 
     def __init__(self, directory: Path, name: str, data_dir: Path, *options: str) -> None:
         self.port = free_port("127.0.0.1")
@@ -43,7 +43,7 @@ class Node:
         return self.said(action, **changed)[0]
 
     def said(self, action: str, **changed: str) -> tuple[int, str]:
-        """The exit code, and what it says."""
+        """Call an action; return the exit code and the output."""
         environment = {f"OCF_RESKEY_{name}": value for name, value in {**self.parameters, **changed}.items()}
         environment |= {"HA_RSCTMP": str(self.temporary), "OCF_RESOURCE_INSTANCE": "qm", "PATH": os.environ["PATH"]}
         done = subprocess.run([AGENT, action], env=environment, capture_output=True, text=True, timeout=60)
@@ -59,7 +59,7 @@ class Node:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[list[Node]]:
-    """Two of them, and one data directory."""
+    """Two nodes that share a data directory."""
     data_dir = tmp_path / "data"
     data_dir.mkdir()
     both = [Node(tmp_path, name, data_dir) for name in ("one", "two")]
@@ -73,7 +73,7 @@ def epochs(node: Node) -> list[str]:
 
 
 def failure(node: Node) -> tuple[int, str]:
-    """The first answer of a monitor that is not success."""
+    """Call the monitor until it fails; return the exit code and the output."""
 
     def look() -> tuple[int, str] | None:
         code, said = node.said("monitor")

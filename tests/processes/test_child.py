@@ -1,4 +1,4 @@
-"""Processes beside the daemon."""
+"""Child processes of the daemon."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_daemon_that_stops_while_a_process_comes_up_again_ends(
 
         async def observed(stream: asyncio.StreamReader) -> bytes:
             line = await readline(stream)
-            came.set()  # and who waits for that stops the daemon in the turn in which the line is given on
+            came.set()  # the waiting test stops the daemon in the same loop iteration
             return line
 
         monkeypatch.setattr(asyncio.StreamReader, "readline", observed)

@@ -1,4 +1,4 @@
-"""What the bulk plane takes as a request."""
+"""Validation of bulk plane requests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_text_that_is_not_a_json_object_is_refused(text: bytes) -> None:
 
 
 def test_each_operation_of_the_daemon_takes_what_the_table_says() -> None:
-    """So that no request reaches an operation with arguments that it does not have."""
+    """No request reaches an operation with arguments that the operation does not have."""
     operations = {
         name.removeprefix("do_"): getattr(part, name)
         for part in (Control, Slicing, Claiming, Staging)
@@ -85,7 +85,7 @@ def test_each_operation_of_the_daemon_takes_what_the_table_says() -> None:
     of_flight = {"read", "write", "arrow_port"}  # served by the Flight process itself
     assert operations.keys() == REQUESTS.keys() - of_flight
     for name, operation in operations.items():
-        parameters = list(inspect.signature(operation).parameters.values())[2:]  # behind self and the caller
+        parameters = list(inspect.signature(operation).parameters.values())[2:]  # after self and the caller
         table = REQUESTS[name]
         assert {p.name for p in parameters} == table.fields.keys() | ({"data"} if table.has_bytes else set()), name
         for parameter in parameters:

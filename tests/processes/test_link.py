@@ -1,4 +1,4 @@
-"""The line of a process to the daemon that it belongs to."""
+"""The channel from a child process to its daemon."""
 
 from __future__ import annotations
 

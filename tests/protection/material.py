@@ -1,4 +1,4 @@
-"""Keys, certificates and packets for tests. The RSA key is the one of the vectors: anybody can make it again."""
+"""Keys, certificates and packets for tests. The RSA key is that of the vectors and can be reproduced."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _prime(seed: str, exponent: int) -> int:
 
 @cache
 def key_of(name: str = "openmsmq") -> rsa.RSAPrivateKey:
-    """RSA of 1024 bits, from primes that a text determines."""
+    """Return a 1024-bit RSA key whose primes are derived from a text."""
     e = 65537
     p, q = _prime(f"{name} p", e), _prime(f"{name} q", e)
     d = pow(e, -1, (p - 1) * (q - 1))
@@ -75,7 +75,7 @@ def public_of(key: rsa.RSAPrivateKey) -> RsaPublicKey:
 
 @cache
 def certificate_of(name: str = "openmsmq") -> bytes:
-    """A self-signed certificate of a key, DER."""
+    """Return a self-signed certificate of a key, in DER."""
     key, subject = key_of(name), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     builder = x509.CertificateBuilder(subject, subject, key.public_key(), 7, start, start.replace(year=2040))
@@ -83,7 +83,7 @@ def certificate_of(name: str = "openmsmq") -> bytes:
 
 
 def vector_packet() -> UserMessage:
-    """The message of the vectors."""
+    """Return the message of the vectors."""
     return UserMessage(
         BaseHeader(priority=3),
         UserHeader(
@@ -104,7 +104,7 @@ def signed_packet(
     sender: bytes = ALICE,
     transactional: bool = False,
 ) -> UserMessage:
-    """The message of the vectors, signed by its sender."""
+    """Return the message of the vectors, signed by its sender."""
     packet = vector_packet()
     packet.properties.hash_algorithm = algorithm
     packet.security = SecurityHeader(
@@ -124,5 +124,5 @@ def signed_packet(
 
 
 def over_the_wire(packet: UserMessage) -> UserMessage:
-    """The packet as its receiver reads it."""
+    """Return the packet as decoded by its receiver."""
     return UserMessage.unpack(Reader(packet.pack()))

@@ -1,4 +1,4 @@
-"""Packets that arrive: which are accepted, with what, and which are rejected, as what."""
+"""Arriving packets: which ones are accepted with which properties, and which are rejected with which class."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_c12_what_cannot_be_decrypted_is_bad_encryption(how: str) -> None:
 
 
 def test_c12_a_bad_key_and_bad_padding_take_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each costs one decryption by RSA and one of the body, and says the same."""
+    """Each performs one RSA decryption and one body decryption, and has the same detail."""
     steps: list[str] = []
     for name in ("unseal_key", "unseal_body"):
         original = getattr(arrival, name)
@@ -249,7 +249,7 @@ def test_a_key_that_was_received_is_remembered_for_ten_minutes(monkeypatch: pyte
     for ends.now in (0.0, 599.0, 600.0, 601.0):
         assert accepted(ends.judged(packet)).body == b"hello"
     assert len(opened) == 2
-    packet.user.source_queue_manager = THERE  # somebody else who sends the same key
+    packet.user.source_queue_manager = THERE  # another sender with the same key
     accepted(ends.judged(packet))
     assert len(opened) == 3
 

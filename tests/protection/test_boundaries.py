@@ -1,4 +1,4 @@
-"""Limits, each with the last value that is allowed and the first that is not; and all that a signature covers."""
+"""Limits, each with the last allowed value and the first refused one; and all fields that a signature covers."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_spellings_of_providers() -> None:
 
 
 def test_each_field_of_a_3_0_signature_in_its_place() -> None:
-    """Written down by hand from [MS-MQMQ] 2.5.3, each field with a value of its own."""
+    """Written by hand from [MS-MQMQ] 2.5.3, with a different value in each field."""
     packet = vector_packet()
     packet.properties.correlation_id, packet.properties.extension = b"c" * 20, b"extension"
     packet.properties.message_class, packet.properties.acknowledge = 0x1234, 0xFA

@@ -1,4 +1,4 @@
-"""Packets that leave: what is encrypted, for whom and how."""
+"""Outgoing packets: which ones are encrypted, for which receiver, and how."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_body_encrypted_by_its_sender_is_unchanged() -> None:
     ends, packet = Ends(), vector_packet()
     packet.properties.privacy_level, packet.properties.encryption_algorithm = 5, algorithms.AES128
     packet.security = SecurityHeader(encryption_key=b"key")
-    ends.departure.protect(packet, THERE)  # whose key nobody knows here
+    ends.departure.protect(packet, THERE)  # whose key is not known here
     assert (packet.properties.body, packet.security.encryption_key) == (b"hello", b"key")
     assert packet.security.encrypted and not ends.keys_drawn
 

@@ -1,4 +1,4 @@
-"""The cache of certificates in front of a directory that takes time to answer."""
+"""The certificate cache in front of a slow directory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class World:
         return KnownSender(self.of_machine.get(identifier, ()))
 
     def find(self, certificate: bytes, sid: bytes = ALICE) -> bool:
-        """As whoever judges a packet asks."""
+        """Look up a certificate like the arrival checks."""
         look_up = self.certificates.look_up(sid, certificate)
         if look_up is not None:
             asyncio.run(_await(look_up))
@@ -119,7 +119,7 @@ def test_groups_are_asked_for_of_every_sender_where_the_directory_has_them() -> 
     world = World()
     world.groups = frozenset(["S-1-5-21-1-2-3-1105"])
     assert world.find(ONE) and world.certificates.groups_of(ALICE) == frozenset()
-    assert world.questions == 0  # a directory without groups
+    assert world.questions == 0  # the directory has no groups
     world.certificates = world.cache(has_groups=True)
     assert world.find(ONE) and world.find(ONE) and world.find(TWO)
     assert world.questions == 1

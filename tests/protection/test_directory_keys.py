@@ -1,4 +1,4 @@
-"""Keys of queue managers that a directory has."""
+"""Keys of queue managers in a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody may send who wants to get in, to be let out, or to keep this queue manager busy."""
+"""Input of an attacker: forged messages, padding and key oracles, and expensive requests."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ DIRECTORY = Directory()
 
 @given(st.sampled_from(Version), st.integers(0, 2000), st.integers(1, 255))
 def test_authentic_messages_are_exactly_the_signed_ones(version: Version, place: int, change: int) -> None:
-    """One byte of the packet is changed: whatever it is, the level is 0, or the bytes that the signature covers are
-    those that were signed."""
+    """After a change of any byte of the packet, the authentication level is 0 or the bytes that the signature covers
+    are unchanged."""
     data = bytearray(SIGNED[version])
     data[place % len(data)] ^= change
     try:
@@ -60,9 +60,9 @@ def test_authentic_messages_are_exactly_the_signed_ones(version: Version, place:
 
 @given(st.binary(min_size=16, max_size=64).map(lambda data: data[: len(data) // 16 * 16]), st.booleans())
 def test_padding_is_stripped_exactly(plain: bytes, right: bool) -> None:
-    """Compared with a reading of PKCS #5 that is written down once more."""
+    """Compared with a second implementation of PKCS #5."""
     key = bytes(range(16))
-    body = encipher(plain, algorithms.AES128, key)[: len(plain)]  # without the block of padding
+    body = encipher(plain, algorithms.AES128, key)[: len(plain)]  # without the padding block
     assert decipher(body, algorithms.AES128, key) == plain
     count = plain[-1]
     if right and 1 <= count <= 16 and plain.endswith(bytes([count]) * count):
@@ -88,21 +88,21 @@ def test_each_length_of_padding(count: int) -> None:
 
 
 def test_a_key_of_another_length_is_replaced_by_one_that_nobody_knows() -> None:
-    first, right = unseal_key(SEALED_KEY, 32, key_of())  # it has 16 bytes
+    first, right = unseal_key(SEALED_KEY, 32, key_of())  # the key has 16 bytes
     again, _ = unseal_key(SEALED_KEY, 32, key_of())
     assert (len(first), right, first == again) == (32, False, True)
     assert first[:16] != bytes(range(16))
-    number = (key_of().public_key().public_numbers().n + 5).to_bytes(128, "little")  # more than the modulus
+    number = (key_of().public_key().public_numbers().n + 5).to_bytes(128, "little")  # greater than the modulus
     stand_in, right = unseal_key(SEALED_KEY[:12] + number, 16, key_of())
     assert (len(stand_in), right) == (16, False)
 
 
 def test_failures_take_equally_long() -> None:
-    """A bad key and bad padding, medians of 200 in turns: within a third of each other. RSA takes most of it."""
+    """Bad keys and bad padding alternate; the medians of 200 times differ by less than a third. RSA dominates."""
     good = Ends().sent(vector_packet(), algorithms.ADVANCED)
     assert good.security is not None
     blob, body = good.security.encryption_key, good.properties.body
-    # The lowest byte: a number beyond the modulus, which everybody can see, is refused without RSA.
+    # Change the lowest byte: a number above the public modulus would be refused without RSA.
     bad_key, bad_padding = blob[:12] + bytes([blob[12] ^ 1]) + blob[13:], body[:-1] + bytes([body[-1] ^ 1])
     times: dict[str, list[float]] = {"key": [], "padding": []}
     for _ in range(200):
@@ -117,7 +117,7 @@ def test_failures_take_equally_long() -> None:
 
 
 def made_certificate(public: object) -> bytes:
-    """A certificate of any key, signed by one of ours."""
+    """Return a certificate of any key, signed with a test key."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "any")])
     start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     builder = x509.CertificateBuilder(name, name, public, 7, start, start.replace(year=2040))  # type: ignore[arg-type]

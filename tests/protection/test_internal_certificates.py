@@ -1,4 +1,4 @@
-"""The certificates that the queue manager makes for users, on disk."""
+"""Files of the certificates that the queue manager makes for users."""
 
 from __future__ import annotations
 

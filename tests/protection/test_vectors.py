@@ -1,4 +1,4 @@
-"""C15: known answers, which `cryptography` and `pycryptodomex` agree on."""
+"""C15: known-answer tests, on which `cryptography` and `pycryptodomex` agree."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def cryptodome_key() -> RSA.RsaKey:
 def test_c15_a_public_key_blob() -> None:
     assert pack_public_key(public_of(key_of())) == PUBLIC_KEY
     assert unpack_public_key(PUBLIC_KEY) == public_of(key_of())
-    assert unpack_public_key(PUBLIC_KEY[8:]) == public_of(key_of())  # without BLOBHEADER, as directories may have it
+    assert unpack_public_key(PUBLIC_KEY[8:]) == public_of(key_of())  # without BLOBHEADER, as possible in directories
 
 
 def test_c15_the_data_of_a_2_0_signature_begins_with_that_of_1_0() -> None:

@@ -1,4 +1,4 @@
-"""Both ends of a transfer, with directories in memory and a clock that the test moves."""
+"""Both ends of a transfer, with directories in memory and a clock set by the test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from protection.material import ALICE, HERE, certificate_of, key_of, over_the_wi
 
 
 class Directory:
-    """Everything that is asked for, as dictionaries."""
+    """A directory of users, machines and keys in dictionaries."""
 
     def __init__(self) -> None:
         self.users: dict[bytes, list[bytes]] = {ALICE: [certificate_of()]}
@@ -56,13 +56,13 @@ class Directory:
 
 
 def published(*levels: int, name: str = "here") -> list[DirectoryKey]:
-    """Keys for the providers of some privacy levels."""
+    """Return keys for the providers of some privacy levels."""
     providers = [algorithms.PROVIDERS[level] for level in levels]
     return [DirectoryKey(provider.name, provider.type, public_of(key_of(name))) for provider in providers]
 
 
 class Ends:
-    """A sender and a receiver with the same directory; `policy` is that of both."""
+    """A sender and a receiver with the same directory and policy."""
 
     def __init__(self, **switches: bool) -> None:
         self.directory, self.now, self.keys_drawn = Directory(), 0.0, 0
@@ -75,7 +75,7 @@ class Ends:
         return bytes((self.keys_drawn + place) & 0xFF for place in range(size))
 
     def sent(self, packet: UserMessage, level: int) -> UserMessage:
-        """The packet as it arrives, when its sender asks for a privacy level."""
+        """Return the packet as it arrives if its sender requests a privacy level."""
         packet.properties.privacy_level = level
         self.departure.protect(packet, HERE)
         return over_the_wire(packet)

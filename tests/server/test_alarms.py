@@ -1,4 +1,4 @@
-"""What the daemon reads off its queues for alarms, and what it does about an alarm."""
+"""Readings of the daemon for alarms, and its actions on alarms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OFF = {"disk": 0, "quota": 0, "sync": 0, "deadletters": 0, "oldest": 0, "outgoin
 
 
 class Watch:
-    """An AlarmWatch on a queue manager of the tests, with its clock."""
+    """An AlarmWatch on a test queue manager, with a clock."""
 
     def __init__(self, directory: Path, queue: str = "", **thresholds: int) -> None:
         self.world = World()
@@ -103,7 +103,7 @@ def test_dead_letters_that_grow(tmp_path: Path) -> None:
     dead.came += 1
     assert watch.look() == [("raised", "deadletters", "deadletter")]
     assert watch.look(WINDOW / 2) == []
-    watch.start()  # begins to count anew, and does not know yet
+    watch.start()  # counts from zero again; the state is not known yet
     assert watch.look() == [] and watch.look(WINDOW / 2) == []
     assert watch.look(WINDOW) == [("cleared", "deadletters", "deadletter")]
 

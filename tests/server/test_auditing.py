@@ -1,4 +1,4 @@
-"""What the daemon's auditor keeps."""
+"""Records of the daemon's auditor."""
 
 from __future__ import annotations
 

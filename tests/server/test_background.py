@@ -1,4 +1,4 @@
-"""Work beside the calls: the log says that it has failed, and one failure does not end what the store needs."""
+"""Background tasks: failures are logged, and a failure does not end the maintenance of the store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_log_names_the_stopped_task(caplog: pytest.LogCaptureFixture) -> Non
 
 
 class Anything:
-    """Stands for the queue manager, its store and its committer, of which nothing works but what is read here."""
+    """Stands for the queue manager, its store and its committer, with only the attributes used here."""
 
     end = durable_end = 1 << 30
     authorization: Any = None

@@ -1,4 +1,4 @@
-"""One schema for file, environment and command line."""
+"""The common schema of the configuration file, environment and command line."""
 
 from __future__ import annotations
 

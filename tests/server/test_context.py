@@ -10,7 +10,7 @@ from openmsmq.server.context import Parts
 
 
 class Noted:
-    """A part that notes what happens to it."""
+    """A part that records its start and stop."""
 
     def __init__(self, name: str, notes: list[str]) -> None:
         self.name, self.notes = name, notes

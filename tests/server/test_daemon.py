@@ -1,4 +1,4 @@
-"""The daemon's own behaviour: ports, protection, start and stop."""
+"""The daemon itself: ports, protection, start and stop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_aborted_receives_are_counted_even_if_the_daemon_is_killed_shortly_after
                 transaction = manager.transaction()
                 assert queue.receive(transaction=transaction).decode() == "poison"
                 transaction.abort()
-            time.sleep(1.5 * MAINTENANCE_PERIOD)  # nobody waits for the disk, but it is asked for soon
+            time.sleep(1.5 * MAINTENANCE_PERIOD)  # no caller waits for the sync, which follows soon
             service.kill()
             service.start()
         with service.connect() as manager, manager.open(path, "peek", protocol="remoteread") as queue:
@@ -152,7 +152,7 @@ def test_a_change_that_fails_in_memory_stops_the_daemon_and_the_log_prevails(tmp
                 started.manager.sending.enqueue(sender, Message(delivery_guarantee=1))
         await asyncio.wait_for(started.stopping.wait(), 5)
         await started.stop()
-        started.store.close()  # as the end of the process does
+        started.store.close()  # as at the end of the process
         return started.failure
 
     options = {"data_dir": tmp_path / "data", "port_offset": 0, "endpoint_mapper_port": 0, "rpc_port": 0}

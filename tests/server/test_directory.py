@@ -1,4 +1,4 @@
-"""The daemon's directory: which one, and coming back to one that was away."""
+"""The daemon's directory: its choice, and reconnection after it was unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data directory moves into a domain."""
+"""Migration of a data directory into a domain."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_queue_manager_has_a_new_identifier_and_is_known_by_the_former_ones(
             assert UUID(str(manager.machine_id)) == identifier
             names.append(manager.format_name(r".\private$\kept"))
             assert len(set(names)) == number + 2
-            for name in names:  # each by which it was ever known
+            for name in names:  # every name that it ever had
                 with manager.open(name, "peek", protocol="qmcomm") as queue:
                     assert queue.peek(5).body == b"of before"
             manager.open(f"PUBLIC={public}", "send").close()

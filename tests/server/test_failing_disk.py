@@ -11,7 +11,7 @@ import pytest
 import openmsmq
 from daemon import Daemon
 
-# A daemon whose syncs fail while there is a file. Where the kernel syncs beside the loop, nothing could be put between.
+# A daemon whose syncs fail while a file exists. io_uring is disabled, because its syncs cannot be intercepted.
 PROGRAM = f"""
 import os, sys
 from pathlib import Path

@@ -32,7 +32,7 @@ def service(tmp_path: Path) -> Iterator[Daemon]:
 
 
 def send_both(service: Daemon) -> None:
-    """One message to a foreign queue, and one in a transaction; acknowledgments are asked for."""
+    """Send a message, and one in a transaction, to a foreign queue; both request acknowledgments."""
     wishes = {"administration_queue_format_name": f"DIRECT=OS:{ADMIN}", "acknowledgements_requested": 0x0F}
     with service.connect() as manager, manager.open(PATH, "send") as sender:
         sender.send("plain", label="p", recoverable=True, connector_type_identifier=CONNECTOR, **wishes)

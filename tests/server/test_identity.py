@@ -1,4 +1,4 @@
-"""A store that comes up under another computer name, and where the daemon listens."""
+"""A store that is opened with another computer name, and the listening ports of the daemon."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_store_with_another_computer_name_is_refused_until_the_user_decides(tm
     with pytest.raises(RuntimeError, match=f"belongs to the queue manager one .{identifier}.*name_change = moved"):
         Daemon(data, "--computer-name", "two").start()
     with Daemon(data, "--computer-name", "two", "--aliases", "one") as two, two.connect() as manager:
-        assert manager.machine_id == identifier  # the alias says it
+        assert manager.machine_id == identifier  # because of the alias
     with Daemon(data, "--computer-name", "two") as two, two.connect() as manager:
         assert manager.counts("one\\private$\\orders")["message_count"] == 0
     with Daemon(tmp_path / "copy", "--computer-name", "two", "--name-change", "copied") as two:
@@ -71,7 +71,7 @@ def test_a_store_with_another_computer_name_is_refused_until_the_user_decides(tm
             assert manager.machine_id != identifier
             assert manager.management()["connected"] == "DISCONNECTED"
             assert manager.counts(NAME)["message_count"] == 0
-            with manager.open("one\\private$\\orders", "send") as far:  # the other one is another machine now
+            with manager.open("one\\private$\\orders", "send") as far:  # "one" is another machine now
                 far.send("for the other one")
             assert len(manager.outgoing()) == 2
             identifier = manager.machine_id
@@ -106,7 +106,7 @@ def test_an_offset_applies_to_default_ports_only():
 
 
 def taken():
-    """A listener, and its port; the next one that is tried, 11 above, is free."""
+    """Return a listener and its port. The port 11 above, which is tried next, is free."""
     while True:
         port = free_port("127.0.0.1")
         with suppress(OSError):

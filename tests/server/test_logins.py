@@ -1,4 +1,4 @@
-"""Logins by RPC in the audit log."""
+"""RPC logins in the audit log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemon import Daemon
 from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.audit import AuditLog
 
-TRIES = 60  # that fail, fewer than the throttle of a host allows
+TRIES = 60  # failing logins, fewer than a host is allowed
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def log_in(daemon: Daemon, user: str, password: str) -> bool:
 
 
 def logins(daemon: Daemon) -> list[tuple[str, str | None, str, str]]:
-    """Name, SID, door with peer, and result of each."""
+    """Return name, SID, entry point with peer, and result of each recorded login."""
     return [
         (record["actor"]["name"], record["actor"]["sid"], f"{record['from']['door']} {record['from']['peer']}",
          record["result"])
@@ -44,10 +44,10 @@ def test_successful_and_failed_logins_are_recorded(running: Daemon) -> None:
     assert log_in(running, "alice", "secret") and log_in(running, "alice", "secret")
     assert not log_in(running, "ALICE", "wrong")
     assert not log_in(running, "typed-into-the-wrong-field", "x")
-    with running.connect():  # nobody logs in
+    with running.connect():  # anonymous, no login
         pass
     assert logins(running) == [
-        ("alice", sid, "rpc 127.0.0.1", "ok"),  # once a minute
+        ("alice", sid, "rpc 127.0.0.1", "ok"),  # recorded once a minute
         ("ALICE", None, "rpc 127.0.0.1", "denied"),
         ("an unknown user", None, "rpc 127.0.0.1", "denied"),
     ]

@@ -1,4 +1,4 @@
-"""What the daemon arranges with the C library: tried in processes of their own, for it can't be taken back."""
+"""Settings of the C library's allocator, tested in separate processes because they cannot be undone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(resident() - before)
 
 
 def _left_behind(*, arranged: bool) -> int:
-    """Bytes that the C library keeps of a block of 20 MiB that is free."""
+    """Return the bytes that the C library keeps of a freed block of 20 MiB."""
     command = [sys.executable, "-c", _PROGRAM.format(arranged=arranged)]
     return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 

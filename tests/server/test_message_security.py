@@ -1,4 +1,4 @@
-"""Signed and encrypted messages with a daemon: certificates and keys by commands, sending and reading by the client."""
+"""Signed and encrypted messages with a daemon: commands for certificates and keys, sends and receives of the client."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""SIGTERM: what is under way ends within the grace time, what waits on is cut off at its end, and nothing that was
-answered is lost."""
+"""SIGTERM: running requests end within the grace time, waiting ones are cut off at its end, and nothing that was
+acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_call_that_can_end_within_the_grace_time_is_answered(tmp_path: Path) -
             got: list[str] = []
 
             def receive() -> None:
-                with receiving.open(PATH, protocol="qmcomm") as reader:  # whose receive has one phase
+                with receiving.open(PATH, protocol="qmcomm") as reader:  # with one-phase receives
                     got.append(reader.receive(60).label)
 
             with sending.open(PATH, "send") as writer:
@@ -137,7 +137,7 @@ def test_a_request_by_http_ends_within_the_grace_time(tmp_path: Path) -> None:
         )
         with bare(daemon) as connection:
             connection.sendall(head.encode() + body[:5])
-            eventually(lambda: Client(daemon).get("/session"))  # so that one has begun to be read as well
+            eventually(lambda: Client(daemon).get("/session"))  # the request above is being read by now
             started = time.monotonic()
             os.kill(daemon.pid, signal.SIGTERM)
             eventually(lambda: _refuses(port_of(daemon)))
@@ -161,7 +161,7 @@ def test_a_stream_of_events_is_cut_off_when_the_grace_time_is_over(tmp_path: Pat
 
 
 def _refuses(port: int) -> bool:
-    """Whether what listens there has begun to stop: it takes no new connections."""
+    """Whether the listener at a port has begun to stop and refuses new connections."""
     try:
         socket.create_connection(("127.0.0.1", port), 10).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""What systemd is told by a daemon that it has started."""
+"""Notifications of the daemon to systemd."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_a_daemon_notifies_systemd_of_readiness_liveness_and_stopping(tmp_path: 
 
 
 def test_a_hanging_event_loop_sends_no_keep_alives(notified: socket.socket) -> None:
-    """The watchdog is fed by the event loop, not beside it."""
+    """The keep-alives are sent by the event loop, not by a separate thread."""
 
     async def hang() -> None:
         supervision = Supervision(asyncio.get_running_loop(), environment(notified, WATCHDOG_USEC="2000"))
         supervision.started()
         assert [notified.recv(4096) for _ in range(2)] == [b"READY=1\nSTATUS=serving", b"WATCHDOG=1"]
-        notified.settimeout(0.05)  # fifty times as long as a sign is due
+        notified.settimeout(0.05)  # fifty keep-alive periods
         with pytest.raises(TimeoutError):
             notified.recv(4096)
         supervision.stopping()

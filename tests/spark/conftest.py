@@ -1,4 +1,4 @@
-"""One Spark session and one daemon for all tests of the pipeline; they run in one worker of pytest-xdist."""
+"""One Spark session and one daemon for all pipeline tests, which run in one pytest-xdist worker."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from daemon import Daemon
 from spark import lake
 from wanted import missing
 
-# By tools/share-classes; the drivers that tests start inherit it. Not by SPARK_CONF_DIR, which is in Java's class path:
-# with a directory there, Java shares no classes.
+# Written by tools/share-classes; drivers that tests start inherit it. SPARK_CONF_DIR cannot be used: it is on Java's
+# class path, and Java shares no classes if the class path contains a directory.
 PROPERTIES = Path(sys.prefix, "spark", "properties")
 if PROPERTIES.exists():
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--properties-file {PROPERTIES} pyspark-shell")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Put it into the group, before pytest-xdist reads the groups."""
+    """Add the test to the group before pytest-xdist reads the groups."""
     if Path(__file__).parent in item.path.parents and item.get_closest_marker("xdist_group") is None:
         item.add_marker(pytest.mark.xdist_group("spark"))
 
@@ -37,7 +37,7 @@ WORKER_SECONDS = 10.0
 
 
 def _worker_start() -> float:
-    """Seconds that what a worker of Spark imports takes here and now."""
+    """Return the seconds that the imports of a Spark worker currently take."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import pyspark.sql.streaming.python_streaming_source_runner"], check=True)
     return time.monotonic() - began
@@ -45,8 +45,7 @@ def _worker_start() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """A machine on which Spark cannot start its workers in time shows nothing of this project: such a test is skipped,
-    if the machine is that slow."""
+    """Skip a test that failed because Spark could not start a worker in time, if this machine is really that slow."""
     report = yield
     if report.failed and NO_WORKER in str(report.longrepr):
         seconds = _worker_start()
@@ -64,7 +63,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = warm.python()
     directory = tmp_path_factory.mktemp("spark")
     builder = (
-        SparkSession.builder.master("local[2,3]")  # local[2] would never try a task again
+        SparkSession.builder.master("local[2,3]")  # local[2] would never retry a task
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
@@ -79,7 +78,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(params=["python", "connector"])
 def either(spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The session: once with the Python source and sink, once with the connector."""
+    """The session, once with the Python source and sink and once with the connector."""
     if request.param == "connector":
         if not openmsmq.spark.CONNECTOR.exists():
             missing("the connector is not built: make jdk connector")
@@ -103,7 +102,7 @@ def qm(service: Daemon) -> Iterator[Any]:
 
 @pytest.fixture
 def queue(service: Daemon, request: pytest.FixtureRequest) -> str:
-    """A queue of the test's own."""
+    """A queue for this test."""
     name: str = request.node.name.replace("[", "-").replace("]", "")[:80]
     lake.create(service, name)
     return name

@@ -1,8 +1,8 @@
 """A job that a test kills: `driver.py FLIGHT_PORT QUEUE DIRECTORY ENDINGS`.
 
-Takes the messages of `QUEUE-lake` to Parquet files and, at the same time, those of `QUEUE-copy` into `QUEUE-copied`,
-where each copy has the identifier of its message as its correlation identifier. Says `ready`, begins at a line of
-input; at the end it writes what is in the lake into the file ENDINGS and says `done`.
+Moves the messages of `QUEUE-lake` to Parquet files and, at the same time, those of `QUEUE-copy` to `QUEUE-copied`,
+where the correlation identifier of each copy is the identifier of its message. Prints `ready` and starts after a line
+of input. At the end, it writes the identifiers in the lake to the file ENDINGS and prints `done`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ port, queue, directory, endings = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[2,3]")
     .config("spark.ui.enabled", "false")
-    .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")  # as docs/spark.md says
+    .config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")  # see docs/spark.md
     .getOrCreate()
 )
 spark.sparkContext.setLogLevel("OFF")

@@ -16,7 +16,7 @@ def flight_port(service: Daemon) -> int:
 
 
 def reach(service: Daemon, **options: Any) -> dict[str, str]:
-    """Options to read and write by Arrow Flight."""
+    """Return options to read and write through Arrow Flight."""
     return {"flightPort": str(flight_port(service))} | {name: str(value) for name, value in options.items()}
 
 
@@ -62,7 +62,7 @@ def to_parquet(frame: Any, directory: Path) -> Any:
 
 
 def labels(spark: Any, directory: Path) -> Counter[str]:
-    """Count the labels in the lake."""
+    """Return the labels in the lake with their counts."""
     rows = spark.read.parquet(str(directory / "out")).select("label").collect()
     return Counter(row.label for row in rows)
 

@@ -13,7 +13,7 @@ import pytest
 
 from daemon import Daemon
 
-pytestmark = pytest.mark.slow  # for brokers that nobody here wrote, by night
+pytestmark = pytest.mark.slow  # needs third-party brokers
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "bridges.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ RABBITMQ = shutil.which("rabbitmq-server") or shutil.which("rabbitmq-server", pa
 
 
 def program(name: str, **values: Any) -> str:
-    """A block of the document with other values of its constants."""
+    """Return a code block of the document, with some constants replaced."""
     block = re.search(rf"```python\n# bridge: {name}\n(.*?)```", DOCUMENT, re.DOTALL)
     assert block is not None, name
     source = block.group(1)
@@ -35,7 +35,7 @@ def program(name: str, **values: Any) -> str:
 
 
 def run(source: str, service: Daemon) -> None:
-    """A stream of the document has no address, which is for one machine: here the daemon is elsewhere."""
+    """Run a program of the document with the address of the daemon added; the document uses the defaults."""
     flight = service.ready["endpoints"]["flight"]["port"]
     options = f'.option("host", "127.0.0.1").option("port", {service.port}).option("flightPort", {flight})'
     exec(compile(source.replace('.format("msmq")', f'.format("msmq"){options}'), "bridges.md", "exec"), {})

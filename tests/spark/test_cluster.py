@@ -1,4 +1,4 @@
-"""On clusters: executors that are processes of their own, under a master of Spark."""
+"""Spark clusters: executors in separate processes under a Spark master."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ print("done", flush=True)
 
 
 def run(master: str, service: Daemon, directory: Path, *, kill: bool = False, by: str = "python") -> str:
-    """Copy the queue `in` into `out` on a cluster, reading by Python workers or the connector; with `kill`, an executor
-    dies meanwhile."""
+    """Copy the queue `in` to `out` on a cluster, reading with Python workers or the connector. With `kill`, kill an
+    executor meanwhile."""
     (directory / "driver.py").write_text(DRIVER)
     command = [sys.executable, str(directory / "driver.py"), master, str(lake.flight_port(service)), str(directory), by]
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

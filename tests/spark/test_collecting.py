@@ -1,4 +1,4 @@
-"""onError=collect: every row is a message or a row of errorPath, once, and the good ones keep their order."""
+"""onError=collect: every row becomes one message or one row in errorPath; valid rows keep their order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def row(
 
 
 def bad_rows(service: Daemon, queue: str) -> dict[str, Any]:
-    """What the error begins with, and a row that has it."""
+    """Return pairs of the beginning of an error and a row that causes it."""
     closed, full, picky = f"{queue}-closed", f"{queue}-full", f"{queue}-picky"
     lake.create(service, closed)
     lake.create(service, full, quota=1)
@@ -118,7 +118,7 @@ def test_collected_rows_are_unchanged(spark: Any, service: Daemon, queue: str, t
 def test_text_that_is_not_utf_8_is_a_reason(
     spark: Any, service: Daemon, queue: str, tmp_path: Path, column: str
 ) -> None:
-    """Spark does not look whether text is: a cast of bytes makes any."""
+    """Spark does not validate UTF-8: casting bytes to a string can give invalid text."""
     other = "label" if column == "body" else "body"
     frame = spark.sql(
         f"select '1' {other}, 'good' {column} union all select '2', cast(X'41FF42' as string) union all "
@@ -183,7 +183,7 @@ def test_if_no_row_can_be_sent_all_are_collected(spark: Any, service: Daemon, qu
 
 
 def failing(times: int) -> Any:
-    """A step that fails after its rows, as often."""
+    """Return a step that fails after its rows in the first `times` attempts."""
 
     def step(rows: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -217,7 +217,7 @@ def test_attempts_that_fail_leave_no_errors(
 
 
 class Copying:
-    """A query from files into a queue, a file a batch; some rows name the queue `QUEUE-later`, which is not there."""
+    """A query from files to a queue, one file per batch; some rows name the missing queue `QUEUE-later`."""
 
     def __init__(self, spark: Any, service: Daemon, queue: str, directory: Path) -> None:
         self.spark, self.service, self.queue, self.directory = spark, service, queue, directory
@@ -256,7 +256,7 @@ def test_a_stream_collects_once_also_when_a_batch_is_repeated_that_was_applied(
     copying.run()
     copying.check()
     copying.lose_last_commit()
-    lake.create(service, f"{queue}-later")  # what was refused then could be sent now
+    lake.create(service, f"{queue}-later")  # the refused rows could be sent now
     copying.run()
     copying.check()
     assert lake.count(service, f"{queue}-later") == 0
@@ -271,11 +271,11 @@ def test_errors_that_do_not_concern_rows_fail_the_task(spark: Any, service: Daem
     assert errors(tmp_path / "errors") == [] and lake.count(service, queue) == 0
 
 
-# -- commits that do not come through, without Spark -----------------------------------------------------------------
+# -- commits that fail, without Spark --------------------------------------------------------------------------------
 
 
 def message(service: Daemon, queue: str, directory: Path, label: str) -> WrittenStage:
-    """As a task leaves it: a staged row, and one that can't be sent."""
+    """Return the commit message of a task with a staged row and a row that cannot be sent."""
     with BulkClient(port=lake.flight_port(service)) as client:
         rows = pa.record_batch({"body": pa.array([b""]), "label": pa.array([label])})
         staged = client.stage(queue, 3, 0, 0, [rows], queue)
@@ -303,7 +303,7 @@ def test_errors_are_those_of_the_commit_that_took_effect(
     assert labels(tmp_path) == ["bad first"]
     second = [message(service, queue, tmp_path, "second")]
     if not arrives:
-        writer.abort([*first, None], 3)  # a driver that is killed does not come to that
+        writer.abort([*first, None], 3)  # not reached if the driver is killed
         assert labels(tmp_path) == []
     writer.commit(second, 3)
     writer.abort(second, 3)
@@ -335,7 +335,7 @@ def test_files_of_an_attempt_are_visible_when_published_and_replace_earlier_ones
     system: fs.FileSystem = fs.LocalFileSystem()
     where = {"path": str(tmp_path), "file": f"file:{tmp_path}", "other": "other://bucket/errors/"}[kind]
     directory = str(tmp_path)
-    if kind == "other":  # one in memory, which can no more than all must
+    if kind == "other":  # an in-memory file system with only the required features
         system, directory = fs._MockFileSystem(), "bucket/errors"
         monkeypatch.setattr("openmsmq.spark.collecting._opened", {where: (system, directory)}.__getitem__)
 
@@ -376,8 +376,8 @@ def test_a_directory_that_is_not_shared_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [1, 500])
 def test_the_number_of_held_rows_is_bounded(service: Daemon, queue: str, tmp_path: Path, every: int) -> None:
-    """A hundred megabytes pass; what the queue manager has had is forgotten. What is on its way between both may
-    be some tens: gRPC has buffers."""
+    """100 MB are sent; rows that the queue manager has received are dropped. Up to 50 MiB may be held, because gRPC
+    buffers rows in transit."""
     collected = Collected(fs.LocalFileSystem(), str(tmp_path / "errors.parquet"))
     most, size, count = 0, 500, 200
 
@@ -409,7 +409,7 @@ def test_an_error_while_collecting_is_the_one_that_is_raised(service: Daemon, qu
         with pytest.raises(OSError, match="no room for errors"):
             client.stage(queue, 0, 0, 0, [batch] * 20, queue, collect=broken)
         assert not [stage for stage in client.stages() if stage.sink == queue]
-        with pytest.raises(OSError, match="no room for errors"):  # also when all rows are through before it is known
+        with pytest.raises(OSError, match="no room for errors"):  # also if all rows were sent before the error
             client.stage(queue, 0, 0, 0, [batch.slice(0, 1)], queue, collect=broken)
         assert not [stage for stage in client.stages() if stage.sink == queue]
         with pytest.raises(MsmqError, match="row 0"):

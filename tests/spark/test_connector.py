@@ -1,4 +1,4 @@
-"""The connector in Java: the same rows, offsets and errors as the Python source, with what Catalyst pushes down."""
+"""The Java connector: the same rows, offsets and errors as the Python source, and pushdown by Catalyst."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def built() -> None:
 
 @pytest.fixture
 def connector(spark: Any) -> Iterator[Any]:
-    """The session, reading by the connector."""
+    """The session, reading with the connector."""
     spark.conf.set("spark.openmsmq.connector", "true")
     yield spark
     spark.conf.set("spark.openmsmq.connector", "false")
@@ -148,7 +148,7 @@ def test_a_starting_timestamp_selects_and_counts(connector: Any, service: Daemon
 def test_messages_that_are_gone_are_reported(connector: Any, service: Daemon, queue: str) -> None:
     lake.put(service, queue, "abc")
     frame = table(connector, service, queue=queue, failOnDataLoss="true").select("label")
-    parts = frame._jdf.queryExecution().executedPlan()  # planned here
+    parts = frame._jdf.queryExecution().executedPlan()  # the query is planned here
     assert "msmq" in parts.toString() and frame.rdd.getNumPartitions() == 1
     with service.connect() as manager, manager.open(f".\\private$\\{queue}") as receiver:
         receiver.receive(0)
@@ -249,12 +249,12 @@ def test_a_read_continues_when_the_server_comes_back(connector: Any, tmp_path: P
 
 
 def _interrupted(process: int) -> Any:
-    """Kills the server of a read in its midst."""
+    """Return a function that kills the server in the middle of a read."""
 
     def labels(rows: Iterator[Any]) -> Iterator[str]:
         for number, row in enumerate(rows):
             if number == 10_000:
-                with suppress(ProcessLookupError):  # by another task
+                with suppress(ProcessLookupError):  # already killed by another task
                     os.kill(process, signal.SIGKILL)
             yield row.label
 
@@ -314,7 +314,7 @@ def test_a_stream_fails_with_the_reason(connector: Any, service: Daemon, queue: 
 
 
 def configured(**options: str) -> dict[str, str]:
-    """The options of a session of its own that nobody starts."""
+    """Return the options of a separate session that is never started."""
     builder = SparkSession.Builder()
     for name, value in options.items():
         builder = builder.config(name.replace("_", "."), value)
@@ -370,7 +370,7 @@ def test_rows_are_written_without_python_and_arrive_as_the_python_sink_writes_th
 
 
 def test_many_rows_of_many_sizes_are_written(connector: Any, service: Daemon, queue: str) -> None:
-    """More rows than a record batch has, more bytes than one has, more than are kept for a repetition."""
+    """More rows and bytes than fit in a record batch or are kept for a retry."""
     frame = connector.range(5000).selectExpr(
         "cast(id AS string) AS label", "encode(repeat('x', int(id)), 'utf-8') AS body"
     )
@@ -433,7 +433,7 @@ def test_a_stream_writes_with_either_sink_and_each_batch_once(
 def test_a_continuous_query_fails_and_commits_nothing(
     connector: Any, service: Daemon, queue: str, tmp_path: Path
 ) -> None:
-    """The reason is in the executor's log; Spark reports that such a task can't be repeated."""
+    """The reason is in the executor's log; Spark reports that such a task cannot be retried."""
     frame = connector.readStream.format("rate").load().selectExpr("cast(value as string) body")
     writer = frame.writeStream.format("msmq").options(**lake.reach(service, defaultQueue=queue, sinkId=queue))
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(continuous="100 milliseconds").start()

@@ -48,7 +48,7 @@ def test_a_stream_stopped_at_random_moments_reads_each_message_once(
         frame = lake.receiving(spark, service, "stopped", maxRecordsPerTrigger=100)
         writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.start(str(tmp_path / "out"))
-        progress(service, "stopped", query, chance.randrange(200))  # 0: as it begins
+        progress(service, "stopped", query, chance.randrange(200))  # 0: right after the start
         query.stop()
     drain(spark, service, "stopped", tmp_path)
     check(spark, service, "stopped", tmp_path, sent)
@@ -62,12 +62,12 @@ def test_killed_python_workers_lose_nothing(spark: Any, service: Daemon, tmp_pat
     killed = 0
     while query.isActive and killed < 3:
         for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):  # they come and go by themselves
+            with contextlib.suppress(psutil.Error):  # the processes start and end at any time
                 for worker in process.children()[:1] if process.name() == "pyspark.daemon" else []:
                     worker.kill()
                     killed += 1
         progress(service, "workers", query, 100)
-    with contextlib.suppress(Exception):  # a killed planner ends the query; a killed task is tried again
+    with contextlib.suppress(Exception):  # a killed planner ends the query; a killed task is retried
         query.awaitTermination()
     drain(spark, service, "workers", tmp_path)
     check(spark, service, "workers", tmp_path, sent)
@@ -86,7 +86,7 @@ def test_a_killed_queue_manager_loses_nothing(spark: Any, tmp_path: Path, seed: 
         )
         progress(service, "killed", query, chance.randrange(500))
         service.kill()
-        time.sleep(chance.uniform(0, 1))  # as long as it is away
+        time.sleep(chance.uniform(0, 1))  # downtime
         service.start()
         query.awaitTermination()
         drain(spark, service, "killed", tmp_path)

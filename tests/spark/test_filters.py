@@ -42,7 +42,7 @@ _COLUMNS = ("queue", "source", "sequence", "arrival_time", "label")
 
 @pytest.fixture(scope="module")
 def rows(service: Daemon) -> Iterator[list[dict[str, Any]]]:
-    """What is in the queues up to their last stable positions; the third one has a message above its own."""
+    """The rows up to the last stable position of each queue; the third queue has a message after its position."""
     lake.create(service, *_QUEUES[:2])
     lake.create(service, _QUEUES[2], transactional=True)
     lake.put(service, _QUEUES[0], "abc")
@@ -57,7 +57,7 @@ def rows(service: Daemon) -> Iterator[list[dict[str, Any]]]:
 
 
 def read(service: Daemon, queues: list[str], filters: list[Filter], **options: str) -> list[dict[str, Any]]:
-    """The rows with filters pushed down, and those that stay with Spark applied as Spark does it."""
+    """Return the rows read with pushed-down filters; the remaining filters are applied as in Spark."""
     given_ = lake.reach(service, queue=",".join(queues), pushFilters="true", **options)
     reader = FilteringReader(parse(given_, BATCH_READ), spark_schema("none"))
     left = list(reader.pushFilters(filters))
@@ -70,7 +70,7 @@ def read(service: Daemon, queues: list[str], filters: list[Filter], **options: s
 
 
 def holds(condition: Filter, row: dict[str, Any]) -> bool | None:
-    """What Spark makes of a filter; None is its null."""
+    """Return the value of a filter in Spark; None is null."""
     if isinstance(condition, Not):
         inner = holds(condition.child, row)
         return None if inner is None else not inner

@@ -1,4 +1,4 @@
-"""Reading and writing by Arrow Flight: batches, streams that receive, sinks."""
+"""Reading and writing through Arrow Flight: batches, receiving streams, sinks."""
 
 from __future__ import annotations
 
@@ -159,13 +159,13 @@ def test_a_stream_into_a_queue_is_applied_once(either: Any, service: Daemon, que
 
     run()
     assert sorted(lake.left(service, f"{queue}-out"), key=int) == [str(number) for number in range(60)]
-    # The commit log of the last batch is lost: Spark does it again, and the sink has it already.
+    # The commit log of the last batch is lost: Spark repeats the batch, which the sink has already.
     last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     last.unlink()
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
     run()
     assert len(lake.left(service, f"{queue}-out")) == 60
-    # Another checkpoint is another query, and its batches are none that were sent.
+    # Another checkpoint is another query, whose batches have not been sent.
     with pytest.raises(Exception, match=f"belongs to query .* pipeline forget --sink '{queue}'"):
         run("another")
     assert len(lake.left(service, f"{queue}-out")) == 60
@@ -229,7 +229,7 @@ def test_a_batch_that_nobody_has_written_is_refused(service: Daemon, queue: str,
         MsmqStreamWriter(options, schema).commit([None, None], batch)
 
 
-# -- what happens to messages meanwhile: the reader as Spark drives it, without Spark ------------------------------
+# -- concurrent changes of messages: the reader driven as by Spark, without Spark ----------------------------------
 
 
 class Driver:
@@ -350,7 +350,7 @@ def test_what_a_released_claim_leaves_in_the_queue_is_in_the_log(
     again = Driver(service, queue, resumes=True)
     with BulkClient(port=lake.flight_port(service)) as client:
         client.release(queue, "lake")
-    for _ in range(2):  # said once, however often Spark says that the batch is committed
+    for _ in range(2):  # logged once, however often Spark commits the batch
         again.reader.commit(end)
     assert caplog.text.count(f"{queue}: what was read up to {end[queue]['sequence']} is not removed") == 1
     assert lake.left(service, queue) == ["a", "b"]
@@ -404,7 +404,7 @@ def delete(service: Daemon, queue: str) -> None:
 
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_each_loss_is_reported_once(service: Daemon, queue: str, tolerant: bool) -> None:
-    """Also after a restart with the checkpoint: the offset says how many messages its batch was planned with."""
+    """Also after a restart from the checkpoint: the offset has the number of messages planned for its batch."""
     lake.put(service, queue, "abc")
     driver = browsing(service, queue, tolerant)
     end = driver.reader.latestOffset({queue: 0}, ReadAllAvailable())
@@ -622,7 +622,7 @@ def test_the_progress_has_the_number_of_waiting_messages(service: Daemon, queue:
 @pytest.mark.parametrize("mode", ["browse", "receive"])
 @pytest.mark.parametrize("starts", [1, 3])
 def test_a_stream_notices_that_the_store_was_restored(tmp_path: Path, mode: str, starts: int) -> None:
-    """Also after further starts, each of which skips numbers beyond the offset."""
+    """Also after more starts, each of which skips sequence numbers, so that they exceed the offset."""
     group = "lake" if mode == "receive" else ""
 
     def start(own: Daemon, resumes: bool, **loss: str) -> Driver:

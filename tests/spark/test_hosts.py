@@ -31,7 +31,7 @@ A, B = "127.0.0.1", "127.0.0.2"
 
 
 class Elsewhere(Daemon):
-    """At the second address."""
+    """A daemon at the second address."""
 
     def connect(self, **security: Any) -> openmsmq.QueueManager:
         return openmsmq.connect(B, self.port, **security)
@@ -58,7 +58,7 @@ def queue(two: dict[str, Daemon], request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that is away is looked for again with each call."""
+    """Retry an unavailable host with each call."""
     monkeypatch.setattr(hosts, "_AGAIN", 0.0)
 
 
@@ -67,7 +67,7 @@ def reach(two: dict[str, Daemon], **options: Any) -> dict[str, str]:
 
 
 def put(two: dict[str, Daemon], queue: str, labels: str) -> None:
-    """Lower case at the first address, upper case at the second."""
+    """Send lower-case labels to the first address and upper-case labels to the second."""
     lake.put(two[A], queue, labels.lower())
     lake.put(two[B], queue, labels.upper())
 
@@ -103,7 +103,7 @@ def test_queues_of_two_hosts_are_one_table(spark: Any, two: dict[str, Daemon], q
 
 
 def test_one_host_has_no_column_host(two: dict[str, Daemon], queue: str) -> None:
-    """Tables and checkpoints that there are have none."""
+    """Existing tables and checkpoints have no such column."""
     assert "host" not in spark_schema("none").names and spark_schema("text", True).names[-2:] == ["text", "host"]
     put(two, queue, "a")
     reader = MsmqReader(parse(reach(two, queue=queue, host=B), BATCH_READ), spark_schema("none"))
@@ -170,7 +170,7 @@ def test_hosts_are_asked_at_the_same_time(two: dict[str, Daemon], queue: str, mo
     both, plan = Barrier(2, timeout=60), ManyHosts.plan
 
     def slow(self: ManyHosts, *values: Any, **options: Any) -> Any:
-        both.wait()  # until the other host is asked too
+        both.wait()  # until the other host is called too
         return plan(self, *values, **options)
 
     monkeypatch.setattr(ManyHosts, "plan", slow)

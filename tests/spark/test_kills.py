@@ -1,6 +1,6 @@
-"""The driver killed with `kill -9` at random moments: every message arrives once, by its identifier.
+"""Drivers are killed with `kill -9` at random moments: every message, by its identifier, arrives exactly once.
 
-Each driver runs two jobs, one into a lake and one into a queue, so that each kill strikes both kinds.
+Each driver runs two jobs, one to a lake and one to a queue, so that each kill interrupts both kinds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from openmsmq.model.message import identifier_text
 from spark import lake
 from tallies import tally
 
-# How often each kind of job is killed in every run of the tests, and in those at night.
+# Number of kills in every test run, and in the nightly ones.
 KILLS, KILLS_AT_NIGHT = 2, int(os.environ.get("PIPELINE_KILLS", "100"))
 BATCH = 600
 KINDS = ("lake", "copy")
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("kills")
 
 
 class Job:
-    """A driver in a process group of its own, with its Java machine and its Python workers."""
+    """A driver in a separate process group, with its Java virtual machine and its Python workers."""
 
     def __init__(self, service: Daemon, queue: str, directory: Path) -> None:
         self.service, self.queue, self.directory = service, queue, directory
@@ -45,7 +45,7 @@ class Job:
         self.environment = os.environ | {"PYSPARK_PYTHON": warm.python()}
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Begin to make a driver ready; `go` lets it work."""
+        """Start a driver, which waits for `go` when it is ready."""
         with (self.directory / "log").open("ab") as log:
             return subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
@@ -54,13 +54,13 @@ class Job:
 
     def go(self, driver: subprocess.Popen[bytes]) -> None:
         assert driver.stdin is not None and driver.stdout is not None
-        # Among its lines are those of its Java machine, which may warn.
+        # The output may also contain warnings of the Java virtual machine.
         assert any(line == b"ready\n" for line in driver.stdout), (self.directory / "log").read_text()[-2000:]
         driver.stdin.write(b"\n")
         driver.stdin.flush()
 
     def finish(self, driver: subprocess.Popen[bytes]) -> dict[str, Counter[str]]:
-        """Let a driver end. Returns by kind of job which identifiers arrived, and how often."""
+        """Let a driver run to its end. Returns the count of each arrived identifier by kind of job."""
         eventually(lambda: not any(self._is_left(process, driver) for process in psutil.process_iter()))
         self.go(driver)
         output, _ = driver.communicate(timeout=300)
@@ -71,7 +71,7 @@ class Job:
         return {"lake": Counter(self.endings.read_text().split()), "copy": copied}
 
     def _is_left(self, process: psutil.Process, driver: subprocess.Popen[bytes]) -> bool:
-        """Whether a process is of a driver that was killed, and not of this one."""
+        """Whether a process belongs to a killed driver, not to `driver`."""
         with contextlib.suppress(ProcessLookupError):
             return str(self.directory) in _command(process) and os.getpgid(process.pid) != driver.pid
         return False
@@ -92,7 +92,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def put(service: Daemon, queue: str, count: int) -> list[str]:
-    """Send messages that all look alike. Returns their identifiers."""
+    """Send identical messages. Returns their identifiers."""
     with service.connect() as manager, manager.open(f".\\private$\\{queue}", "send") as sender:
         return [sender.send("the same", label="the same", recoverable=True) for _ in range(count)]
 
@@ -106,13 +106,13 @@ def test_a_killed_driver_loses_nothing(service: Daemon, tmp_path: Path, kills: i
     following = job.start()
     for _ in range(kills):
         for kind, queue in queues.items():
-            if lake.count(service, queue) < BATCH:  # most kills are to strike batches, not an empty queue
+            if lake.count(service, queue) < BATCH:  # most kills must interrupt batches, not find an empty queue
                 sent[kind] += put(service, queue, BATCH)
         driver = following
         job.go(driver)
-        following = job.start()  # gets ready while this one works
+        following = job.start()  # becomes ready while `driver` works
         queue = chance.choice(list(queues.values()))
-        left = chance.randrange(lake.count(service, queue) + 1)  # 0: as it ends; most of all: as it begins
+        left = chance.randrange(lake.count(service, queue) + 1)  # 0: kill at the end
         eventually(lambda: lake.count(service, queue) <= left or driver.poll() is not None, 120)  # noqa: B023
         os.killpg(driver.pid, signal.SIGKILL)
         tally("kills of Spark drivers")

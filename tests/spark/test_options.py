@@ -164,13 +164,13 @@ def test_the_document_lists_all_options_and_columns() -> None:
 
 
 def test_a_process_of_a_query_loads_no_rpc_client_before_it_needs_one() -> None:
-    """Spark starts one for each query, and more for its tasks; the client takes four times as long as the rest."""
+    """Spark starts several per query, and importing the client takes four times as long as the rest."""
     program = "import sys, pyspark_msmq; sys.exit('openmsmq.client.sync' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_column_names_are_case_insensitive() -> None:
-    """As Spark has it."""
+    """As in Spark."""
     assert projection(StructType([StructField("LABEL", StringType())]), "none") == ["label"]
     check_writable(StructType([StructField("BODY", StringType())]))
     with pytest.raises(ColumnError, match="'body' is there twice"):
@@ -197,7 +197,7 @@ def test_texts_of_many_bodies_are_those_of_each(rows: list[tuple[bytes | None, i
     odd = sum(body is not None and (text is None or text != given) for (body, _), given, text in pairs)
     decoded, found = with_text(batch, "text")
     assert (decoded.column("text").to_pylist(), found) == (texts, odd)
-    for start in range(1, len(rows)):  # a part of a batch, whose buffers begin elsewhere
+    for start in range(1, len(rows)):  # a slice, which does not begin at the start of the buffers
         part, _ = with_text(batch.slice(start), "text")
         assert part.column("text").to_pylist() == texts[start:]
 

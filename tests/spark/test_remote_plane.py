@@ -1,4 +1,4 @@
-"""Reading through MS-MQRR, as from any MSMQ server: a cursor scans and removes nothing."""
+"""Reading through MS-MQRR, as from any MSMQ server: a cursor scans without removing."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_failures_name_what_is_wrong(spark: Any, service: Daemon, options: dict[
 
 
 def receive(spark: Any, service: Daemon, queue: str, directory: Any, **options: Any) -> Any:
-    """A query that takes messages by MS-MQRR into Parquet, until none is left."""
+    """Start a query that moves messages through MS-MQRR to Parquet until the queue is empty."""
     stream = spark.readStream.format("msmq").option("port", service.port).option("protocol", "remoteread")
     frame = stream.options(queue=queue, mode="receive", consumerGroup="lake", maxRecordsPerTrigger=30, **options).load()
     writer = frame.writeStream.option("checkpointLocation", str(directory / "checkpoint"))
@@ -140,7 +140,7 @@ def test_a_restarted_driver_gets_its_batch_again_and_only_that(service: Daemon, 
         other.receive(0)
     reader.plane.close()
 
-    # A message that comes up before all others is not in the list: neither read with the batch nor removed with it.
+    # A message that arrives ahead of all others is not in the batch: it is neither read nor removed with it.
     with qm.open(path, "send") as sender:
         sender.send("ahead", label="ahead", priority=7)
     again = MsmqStreamReader(wanted, spark_schema("none"))
@@ -178,7 +178,7 @@ def test_an_invalid_unicode_label_does_not_fail_a_batch_over_either_protocol() -
 
 
 def test_out_of_range_numbers_of_a_sender_do_not_fail_a_batch() -> None:
-    """Unsigned on the wire, signed in Spark; by Arrow Flight the same bits."""
+    """Numbers are unsigned on the wire and signed in Spark; Arrow Flight gives the same bits."""
     message = Message(body_type=2**32 - 1, privacy_level=2**31, sender_identifier_type=2**32 - 2)
     (row,) = record_batch([message], "q", "queue", MESSAGE_SCHEMA.names).to_pylist()
     assert (row["body_type"], row["privacy_level"], row["sender_id_type"]) == (-1, -(2**31), -2)

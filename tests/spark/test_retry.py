@@ -1,4 +1,4 @@
-"""Readers and writers survive a restart of the queue manager; they are driven like by Spark, without Spark."""
+"""Readers and writers survive a restart of the queue manager; they are driven as by Spark, without Spark."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def own(tmp_path: Path) -> Iterator[Daemon]:
 
 @contextmanager
 def restarting(daemon: Daemon) -> Iterator[None]:
-    """Kill the daemon and start it while the block runs."""
+    """Kill the daemon and start it again while the block runs."""
     daemon.kill()
     thread = threading.Thread(target=daemon.start)
     thread.start()
@@ -74,13 +74,13 @@ def test_a_stream_continues_after_a_restart(own: Daemon, options: dict[str, str]
 
 
 def as_an_executor_has_it(daemon: Daemon, **options: Any) -> Any:
-    """What Spark sends to a task of a micro-batch: a reader that it has made for that and never asked anything."""
+    """Return what Spark sends to a micro-batch task: a pickled reader on which nothing was called."""
     given = lake.reach(daemon, queue="q", retrySeconds="30", mode="receive", consumerGroup="g", **options)
     return pickle.dumps(MsmqDataSource(given).streamReader(spark_schema("none")))
 
 
 def labels_read_while_it_is_away(own: Daemon, sent: bytes, parts: list[Any]) -> list[str]:
-    """What an executor reads that begins after the queue manager was killed, and before it is started again."""
+    """Kill the daemon, read as an executor that starts before the restart, and return the labels."""
     own.kill()
     starting = threading.Timer(1, own.start)
     starting.start()
@@ -123,7 +123,7 @@ def test_an_interrupted_read_resumes_after_its_last_row(own: Daemon) -> None:
 
 
 class Task:
-    """What Spark tells a task of itself."""
+    """Spark's task context."""
 
     @staticmethod
     def partitionId() -> int:

@@ -1,4 +1,4 @@
-"""Shares of the queues in a trigger's limit."""
+"""Distribution of a trigger's row limit among queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users can rely on, as lines of text: the commands with their parameters, and the HTTP API.
+"""The interface that users can rely on, as lines of text: the commands with their parameters, and the HTTP API.
 
 `python tests/surface/facts.py` prints those of this version.
 """
@@ -14,11 +14,11 @@ from openmsmq.cli.commands import COMMANDS, load
 from openmsmq.console.openapi import document
 from openmsmq.console.resources import OPERATIONS
 
-_LIMITS = ("choices", "min", "max", "exists", "dir_okay")  # of types of parameters, as click has them
+_LIMITS = ("choices", "min", "max", "exists", "dir_okay")  # attributes of click parameter types
 
 
 def of_commands() -> Iterator[str]:
-    """Each command with its first sentence, and each of its arguments and options with type, default and variable."""
+    """Describe each command with its first sentence, and its parameters with type, default and variable."""
     for name in COMMANDS:
         yield from _of_command(name, load(name))
 
@@ -48,7 +48,7 @@ def _of_command(path: str, command: click.Command) -> Iterator[str]:
 
 
 def of_api() -> Iterator[str]:
-    """Each operation with its role, parameters, statuses, and the members of what it takes and answers."""
+    """Describe each operation with its role, parameters, statuses, and the members of its request and response."""
     found = document(OPERATIONS)
     schemas = found["components"]["schemas"]
     for path, methods in found["paths"].items():

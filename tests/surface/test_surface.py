@@ -1,4 +1,4 @@
-"""Commands and HTTP API keep what users rely on: `recorded.txt`, where lines that begin with + were added later."""
+"""The commands and the HTTP API remain compatible with `recorded.txt`; lines that begin with + were added later."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def test_no_command_option_operation_or_member_is_lost() -> None:
 
 
 def test_what_is_added_to_commands_and_api_is_listed() -> None:
-    """Otherwise: add these lines to recorded.txt, each behind a plus and a space."""
+    """If this fails, add these lines to recorded.txt, each preceded by a plus and a space."""
     added = set(facts()) - {line.removeprefix("+ ") for line in RECORDED}
     assert not added, "\n".join(f"+ {line}" for line in sorted(added))

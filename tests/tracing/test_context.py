@@ -1,4 +1,4 @@
-"""The context of a trace in an extension: what is read, what is left alone."""
+"""The trace context in a message extension: what is read, and what is left unchanged."""
 
 from __future__ import annotations
 

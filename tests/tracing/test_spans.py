@@ -1,4 +1,4 @@
-"""Spans of sends, receives and transfers, from program to program by two queue managers."""
+"""Spans of sends, receives and transfers between two programs through two queue managers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTEXT = TraceContext("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Spans:
-    """What was traced."""
+    """The recorded spans."""
 
     def __init__(self) -> None:
         self.exporter = InMemorySpanExporter()
@@ -155,7 +155,7 @@ def test_transfers_end_acknowledged_lost_or_forgotten(monkeypatch: pytest.Monkey
 
 @contextmanager
 def collector() -> Iterator[tuple[str, list[Any]]]:
-    """A collector by OTLP over HTTP, and the spans that it got."""
+    """Run an OTLP/HTTP collector. Yields its URL and the received spans."""
     got: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):

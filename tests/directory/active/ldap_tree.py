@@ -1,4 +1,4 @@
-"""A directory in memory that answers as a controller does: objects by distinguished name, and filters of RFC 4515."""
+"""A directory in memory that answers like a domain controller: objects by distinguished name, RFC 4515 filters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Test = Callable[[Values], bool]
 
 
 class LdapTree:
-    """See `session.Session`; several of these share `objects`."""
+    """A session (see `session.Session`); several sessions can share `objects`."""
 
     def __init__(self, objects: dict[str, Values]) -> None:
         self.objects = objects
@@ -25,7 +25,7 @@ class LdapTree:
         self.closed = False
 
     def _named(self, name: str) -> str:
-        """The key of an object by name or <GUID=…>. Raises ObjectNotFound, DirectoryError for what is no name."""
+        """Return the key of an object by name or <GUID=…>. Raises ObjectNotFound or, if invalid, DirectoryError."""
         if name.startswith("<GUID="):
             wanted = UUID(name[6:-1]).bytes_le
             found = [key for key, values in self.objects.items() if values.get("objectguid") == [wanted]]
@@ -100,7 +100,7 @@ def _order(values: Values, order: str) -> int:
 
 
 def parse(text: str) -> Test:
-    """A filter. Raises ValueError for what is none."""
+    """Parse a filter. Raises ValueError if it is invalid."""
     test, rest = _parse(text)
     if rest:
         raise ValueError(f"{rest!r} behind a filter")
@@ -141,6 +141,6 @@ def _key(name: str, value: bytes) -> int | str | bytes:
         return int(value)
     if name in ("objectguid", "msmqqueuetype", "msmqdigests"):
         return value
-    if name == "objectsid" and not value.startswith(b"S-"):  # Active Directory takes text in a filter, too
+    if name == "objectsid" and not value.startswith(b"S-"):  # Active Directory also accepts text in filters
         return sid_text(value).casefold()
     return value.decode().casefold()

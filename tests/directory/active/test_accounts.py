@@ -1,4 +1,4 @@
-"""Names of the domain and SIDs, and what is known while the domain is away."""
+"""Account names and SIDs of a domain, and cached ones while the domain is unavailable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def account(name: str, sid: str, **more: list[bytes]) -> dict[str, list[bytes]]:
 
 
 class Domain:
-    """Accounts in a directory that is there or away, and a clock."""
+    """Accounts in a directory that can become unavailable, and a clock."""
 
     def __init__(self) -> None:
         everyone = {f"cn=u{number},{DOMAIN}": account(f"user{number}", f"S-1-5-21-1-2-3-{2000 + number}") for number in
@@ -46,7 +46,7 @@ class Domain:
         self.accounts = DomainAccounts(Controllers(Named(["dc1"]), self.connect), lambda: self.now)
 
     def with_forest(self) -> DomainAccounts:
-        """The domain has a child, whose accounts the global catalog has beside its own."""
+        """Add a child domain. Returns accounts that also use the global catalog, which covers both domains."""
         child = f"DC=sub,{DOMAIN}"
         self.tree.objects[f"CN=SUB,CN=Partitions,{CONFIGURATION}"] = {
             "objectclass": [b"crossRef"], "netbiosname": [b"SUB"], "dnsroot": [b"sub.rig.test"],
@@ -66,7 +66,7 @@ class Domain:
         return self.tree
 
     def pull(self) -> None:
-        """The controller goes, and with it the session that was kept."""
+        """Make the controller and the open session fail."""
         self.away = True
         self.tree.search = self._fail  # type: ignore[method-assign]
 
@@ -168,4 +168,4 @@ def test_accounts_of_other_domains_of_the_forest_are_in_the_global_catalog() -> 
         accounts.name_of("S-1-5-21-7-7-7-1")
     domain.pull()
     domain.now = FRESH
-    assert accounts.sid_of(r"SUB\dave") == DAVE  # what was known goes on
+    assert accounts.sid_of(r"SUB\dave") == DAVE  # cached results remain valid

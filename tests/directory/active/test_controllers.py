@@ -1,4 +1,4 @@
-"""Which controller is asked, and how often."""
+"""Choice of the domain controller, and number of attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Work = Callable[[DirectorySession], str]
 
 
 class Domain:
-    """Controllers that are up or not; each session says which controller it is of."""
+    """Controllers that can be down; each session knows its controller."""
 
     def __init__(self, *hosts: str) -> None:
         self.down: dict[str, type[DirectoryNotConnected]] = {}
@@ -110,7 +110,7 @@ def test_a_change_goes_to_a_session_that_answers() -> None:
     made: list[str] = []
     domain.controllers.change_now(lambda session: made.append(domain.name(session)))
     assert made == ["dc2"] and domain.sessions[0].closed
-    assert domain.logins == ["dc1", "dc2"]  # who is silent is not asked twice
+    assert domain.logins == ["dc1", "dc2"]  # a silent controller is not tried twice
 
 
 def test_an_answer_that_is_an_error_keeps_the_session() -> None:
@@ -138,7 +138,7 @@ def test_a_silent_controller_blocks_threads_but_not_the_event_loop() -> None:
         asked = [asyncio.create_task(domain.controllers.read(wait)) for _ in range(3 * THREADS)]
         for _ in range(THREADS):
             await asyncio.to_thread(running.acquire)
-        # By now all have been handed over, and the pool makes its threads as it gets work.
+        # All work has been submitted by now, and the pool creates its threads on submission.
         pool = [t for t in threading.enumerate() if t not in before and t.name.startswith("active-directory")]
         assert len(pool) == THREADS
         released.set()

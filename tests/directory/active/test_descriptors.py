@@ -1,4 +1,4 @@
-"""Rights on queues and descriptors of objects."""
+"""Conversion between queue rights and security descriptors of directory objects."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_who_may_read_properties_may_not_write_the_object() -> None:
 
     assert rights(int(Q.GET_QUEUE_PROPERTIES)) & (READ_PROPERTY | WRITE_PROPERTY) == READ_PROPERTY
     assert rights(int(Q.SET_QUEUE_PROPERTIES)) & (READ_PROPERTY | WRITE_PROPERTY) == WRITE_PROPERTY
-    assert rights(int(Q.RECEIVE_MESSAGE | Q.WRITE_MESSAGE)) == 0  # extended rights only, in entries of their own
+    assert rights(int(Q.RECEIVE_MESSAGE | Q.WRITE_MESSAGE)) == 0  # only extended rights, in separate entries
 
 
 def test_entries_of_computer_and_system_precede_all_denials() -> None:

@@ -1,4 +1,4 @@
-"""What a machine needs in the domain."""
+"""Checks of what a machine needs in the domain."""
 
 from __future__ import annotations
 

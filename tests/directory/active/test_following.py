@@ -1,4 +1,4 @@
-"""Referrals: which are followed, how far, and what each of them may cost."""
+"""Referrals: which ones are followed, how far, and their time limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ANY = "(objectClass=*)"
 
 
 class Controller(LdapTree):
-    """One of a domain. `referrals`: URLs that it answers with by base in lower case, `references` those beside what it
-    finds."""
+    """A domain controller. `referrals`: the URLs that it answers with, by base in lower case; `references`: the URLs
+    that it adds to search results."""
 
     def __init__(self, context: str) -> None:
         objects = {
@@ -58,7 +58,7 @@ class Controller(LdapTree):
 
 
 class Forest:
-    """Controllers by host; `down` raises at the login, `dying` at the first question."""
+    """Controllers by host. The host `down` fails at the login, `dying` at the first request."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -66,7 +66,7 @@ class Forest:
         self.own = Controller(ROOT)
         self.hosts = {"dc.child.rig.test": Controller(CHILD), "dc.far.child.rig.test": Controller(FAR)}
         self.names = {"child.rig.test": ["dc.child.rig.test"], "far.child.rig.test": ["dc.far.child.rig.test"]}
-        self.takes = 0.0  # seconds of each login
+        self.takes = 0.0  # duration of each login in seconds
         self.session = ForestSession(self.own, self.connect, self.controllers_of, lambda: self.now)
 
     def connect(self, host: str, patience: float) -> Controller:
@@ -193,7 +193,7 @@ def test_the_next_controller_of_a_domain_is_asked_but_a_change_is_made_once(fore
     with pytest.raises(DirectoryError, match="gone"):
         forest.session.modify(CHILD, {"description": [b"x"]})
     assert forest.hosts["dc.child.rig.test"].written == []
-    forest.names["child.rig.test"] = ["down", "dc.child.rig.test"]  # where nothing was said
+    forest.names["child.rig.test"] = ["down", "dc.child.rig.test"]  # fails before any request
     forest.session.modify(CHILD, {"description": [b"x"]})
     assert forest.hosts["dc.child.rig.test"].written == [CHILD]
 

@@ -1,4 +1,4 @@
-"""What joining a domain makes there, and what leaving it takes away."""
+"""Directory objects created by joining a domain and removed by leaving it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which controllers DNS names, in which order, and what becomes of it while DNS is away."""
+"""Controllers found through DNS, their order, and caching while DNS is unavailable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from openmsmq.directory.active.locating import (
 )
 from openmsmq.directory.provider import DirectoryNotConnected
 
-# Of Samba 4.17, at ldap://…, (&(DnsDomain=rig.test)(NtVer=\06\00\00\00)).
+# Reply of Samba 4.17 at ldap://…, (&(DnsDomain=rig.test)(NtVer=\06\00\00\00)).
 NETLOGON = bytes.fromhex(
     "17000000fd13000025a8d5908efc9a4f98bda13ea36b6241037269670474657374 00c01803646331c0180352494700034443310000"
     "1744656661756c742d46697273742d536974652d4e616d6500c03505000000ffffffff".replace(" ", "")
@@ -123,7 +123,7 @@ def test_responses_that_are_cut_off_or_have_no_end_are_refused() -> None:
     for end in range(len(NETLOGON) - 9):
         with pytest.raises(ValueError):
             client_site(NETLOGON[:end])
-    turned = NETLOGON[:24] + b"\xc0\x18"  # a name that is itself
+    turned = NETLOGON[:24] + b"\xc0\x18"  # a compression pointer to itself
     with pytest.raises(ValueError, match="no end"):
         client_site(turned)
     for number in range(2000):

@@ -1,4 +1,4 @@
-"""Active Directory as a provider, by a directory in memory; what a real controller does is in interop."""
+"""The Active Directory provider with a directory in memory; tests with a real controller are in tests/interop."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tree() -> LdapTree:
 
 
 class Directory:
-    """A provider on a tree."""
+    """A provider that uses an LDAP tree in memory."""
 
     def __init__(self) -> None:
         self.tree = tree()
@@ -311,7 +311,7 @@ OTHER_SID = SID[: SID.rindex("-")] + "-77"
 
 
 class Forest:
-    """A queue manager of another domain of the forest with a queue, and what the global catalog has of all."""
+    """A queue manager with a queue in another domain of the forest, and the global catalog."""
 
     def __init__(self) -> None:
         self.here = Directory()
@@ -390,7 +390,7 @@ def test_without_a_global_catalog_referrals_are_followed_and_queries_stay_in_the
         asked.append(everywhere)
         try:
             return own(*given, **more) or (forest.catalog.search(*given, **more) if everywhere else [])
-        except ObjectNotFound:  # what a controller would refer to the other domain for
+        except ObjectNotFound:  # a controller would refer to the other domain
             return forest.catalog.search(*given, **more)
 
     forest.here.tree.search = search  # type: ignore[method-assign]

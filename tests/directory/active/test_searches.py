@@ -1,4 +1,4 @@
-"""Searches: what a controller is asked for, page by page."""
+"""Paged searches on a domain controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openmsmq.directory.active.session import LdapSession, Scope
 
 
 class FakeControl:
-    """A control as python-ldap makes it."""
+    """A control like those of python-ldap."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.criticality = next(value for value in given if isinstance(value, bool))
@@ -20,7 +20,7 @@ class FakeControl:
 
 
 class FakeConnection:
-    """Answers with pages."""
+    """A connection that returns pages."""
 
     def __init__(self, *pages: list[str]) -> None:
         self.pages = list(pages)

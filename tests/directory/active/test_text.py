@@ -1,4 +1,4 @@
-"""Names and values in filters and distinguished names."""
+"""Escaping of names and values in filters and distinguished names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_name_comes_back_from_a_distinguished_name(name: str, above: str) -> N
     assert parent_of(parent_of(made)) == "DC=rig,DC=test"
 
 
-@pytest.mark.slow  # by day the library is not there
+@pytest.mark.slow  # the library may not be installed
 @given(names)
 @example(HOSTILE[0])
 @example(HOSTILE[8])

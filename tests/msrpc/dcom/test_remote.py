@@ -1,4 +1,4 @@
-"""Processes of clients that are called: where they are, how many there are, and when their connections end."""
+"""Calls to client processes: addresses, limits, and lifetime of connections."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Host:
 
 
 class Client:
-    """A process of a client, with a resolver and an exporter of its own at one port."""
+    """A client process with its own resolver and exporter at one port."""
 
     def __init__(self) -> None:
         interfaces = {i.uuid: i for i in (d.IUnknown, o.IDispatch)}
@@ -63,10 +63,10 @@ class Client:
         _, self.server.port = await self.listener.listen(HERE, 0, table)
 
     def reference(self, *addresses: str) -> StandardReference:
-        """Of an object. The addresses of the resolver have {} for its port."""
+        """Return a reference to an object. {} in the resolver addresses stands for its port."""
         found = Bindings(tuple((TCP, address.format(self.server.port)) for address in addresses or ["elsewhere[{}]"]))
         thing = Thing()
-        self.server.exporter.marshal(thing, d.IUnknown.uuid, found)  # the process keeps references of its own
+        self.server.exporter.marshal(thing, d.IUnknown.uuid, found)  # the process keeps its own references
         return self.server.exporter.marshal(thing, d.IUnknown.uuid, found)
 
 
@@ -92,7 +92,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(work())  # type: ignore[arg-type]
 
 
-# -- where --------------------------------------------------------------------------------------------------------
+# -- addresses ----------------------------------------------------------------------------------------------------
 
 
 def test_only_the_host_that_a_reference_came_from_is_called_at_the_ports_that_it_names() -> None:
@@ -146,7 +146,7 @@ def test_exporters_of_two_hosts_are_two_though_they_say_they_are_one() -> None:
     run(call)
 
 
-# -- how many, and how long ----------------------------------------------------------------------------------------
+# -- limits and lifetime -------------------------------------------------------------------------------------------
 
 
 def test_a_connection_is_closed_when_nothing_behind_it_is_held() -> None:

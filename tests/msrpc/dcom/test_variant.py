@@ -63,7 +63,7 @@ def arrays(draw: st.DrawFn) -> Variant:
 
 
 def through(variant: Variant) -> Variant:
-    """Over the wire and back; the size that it says of itself is the size that it has."""
+    """Encode and decode a value, and check its size field."""
     wire = to_wire(variant, lambda target, by_dispatch: None)
     raw = serialize(wire)
     assert wire.clSize == (len(raw) - HEADERS) // 8

@@ -1,4 +1,4 @@
-"""Bytes of a foreign DCOM client (tests/vectors/dcom): our codecs read them and write them again."""
+"""Bytes of an independent DCOM client (tests/vectors/dcom): our codecs decode and reencode them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile IDL that a test writes down itself."""
+"""Compile IDL text of tests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _numbers = itertools.count()
 
 
 def library(text: str, **imports: str) -> LibraryType:
-    """What the front end makes of `text`; `imports` maps names without `.idl` to texts."""
+    """Compile `text` with the front end; `imports` maps names without `.idl` to texts."""
     files = {NAME: text, **{f"{name}.idl": content for name, content in imports.items()}}
     return Analyzer(lambda name: parse(files[name], name)).analyze(NAME)
 
 
 def module(text: str) -> dict[str, Any]:
-    """The names of the generated module."""
+    """Return the names of the generated module."""
     name, found = f"compiled_idl_{next(_numbers)}", library(text)
     for made, source in (
         (name, generate(found, NAME, lambda _: name)),
@@ -37,6 +37,6 @@ def module(text: str) -> dict[str, Any]:
 
 
 def interface(text: str) -> tuple[Interface, dict[str, Any]]:
-    """The one interface of `text`, and the module."""
+    """Return the only interface of `text`, and the names of the module."""
     names = module(text)
     return next(value for value in names.values() if isinstance(value, Interface)), names

@@ -1,4 +1,4 @@
-"""Every feature of the IDL has its bytes, computed by hand from C706 chapter 14, in both byte orders."""
+"""The encoding of every IDL feature, computed by hand from C706 chapter 14, in both byte orders."""
 
 from __future__ import annotations
 

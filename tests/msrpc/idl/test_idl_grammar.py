@@ -1,4 +1,4 @@
-"""What the parser reads of MIDL beyond what travels over qmcomm: object and dispatch interfaces, libraries, macros."""
+"""MIDL features that qmcomm does not need: object and dispatch interfaces, libraries, macros."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One user, as the servers of these tests know it."""
+"""The user account of the servers in these tests."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ALICE, BOB = "S-1-5-21-1-2-3-1001", "S-1-5-21-1-2-3-1002"
 
 
 def held(handles: ContextHandles, sid: str | None = None, level: AuthLevel = AuthLevel.NONE) -> HeldHandles:
-    """The handles of an association as a caller of it sees them."""
+    """Return the handles of an association as seen by a caller."""
     group = _GROUPS.setdefault(id(handles), Association(1, "192.0.2.1", handles))
     return HeldHandles(handles, Holder(group, sid, level))
 

@@ -1,4 +1,4 @@
-"""The table of what keeps a connection from being read says what two conditions say, in any order of events."""
+"""The table of connection states agrees with its two conditions in any order of events."""
 
 from __future__ import annotations
 

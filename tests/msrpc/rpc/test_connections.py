@@ -1,4 +1,4 @@
-"""Two cores joined in memory: what one says, the other understands, at every level and in any portions."""
+"""A client core and a server core joined in memory, at every authentication level, with input in any portions."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_second_bind_with_the_same_context_id_starts_new_keys_and_sequence_num
     pair = bound(AuthLevel.PKT_PRIVACY)
     call = pair.client.request(ECHO, REVERSE, b"one")
     assert pair.exchange() == [ResponseReceived(call, b"eno")]
-    pair.client._channels.clear()  # so that the next context gets the same id
+    pair.client._channels.clear()  # the next context gets the same identifier
     assert bind(pair, AuthLevel.PKT_INTEGRITY, OTHER, again=True) == [Bound((OTHER,), ())]
     call = pair.client.request(OTHER, REVERSE, b"two")
     assert pair.exchange() == [ResponseReceived(call, b"owt")]
@@ -315,7 +315,7 @@ def test_an_unknown_presentation_context_is_a_fault_and_the_connection_continues
 
 @pytest.mark.parametrize("how", ["fault", "orphan"])
 def test_an_undeliverable_reply_no_longer_counts(how: str) -> None:
-    """Of a large answer a fragment has come, and then a fault, or its caller gives it up."""
+    """After one fragment of a large reply, a fault arrives or the caller orphans the call."""
     pair = bound()
     pair.client.limits = RpcLimits(max_call_size=1000)
     for _ in range(3):

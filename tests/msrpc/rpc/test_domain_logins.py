@@ -1,4 +1,4 @@
-"""Logins that others decide about: NTLM of a domain's accounts, and connections that wait for the answer."""
+"""Logins decided by a domain: NTLM of domain accounts, and connections that wait for the result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DOMAIN_SID = "S-1-5-21-9-9-9-1104"
 
 
 class Domain:
-    """Knows dora; counts what it is asked."""
+    """A domain with the users dora and tester; records the logons."""
 
     def __init__(self, first: bool = False, fails: AuthenticationError | None = None) -> None:
         self.first = first
@@ -151,7 +151,7 @@ def test_refused_logins_are_not_checked_and_nothing_is_checked_twice() -> None:
 
 
 class SlowDomain(Domain):
-    """Answers when it is let."""
+    """A domain that answers when `let` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ def test_a_client_that_goes_while_the_domain_is_asked_leaves_nothing_behind() ->
     domain = SlowDomain()
     with serving(domain) as (server, port):
         connection = connect("127.0.0.1", port, credentials=DORA)
-        connection.bind(ECHO.uuid, ECHO.version)  # the last leg has no answer
+        connection.bind(ECHO.uuid, ECHO.version)  # the last login message has no reply
         connection.close()
         domain.let.set()
         eventually(lambda: len(domain.asked) == 1 and not server.connections, 5)
@@ -224,10 +224,10 @@ def test_a_silent_domain_refuses_the_login_after_the_time_limit_and_that_is_no_g
                 connection.call(WHO, b"")
         refused = pytest.raises(LoginRefused, match="too many logins")
         with connect("127.0.0.1", port, credentials=DORA) as connection, refused:
-            connection.bind(ECHO.uuid, ECHO.version)  # one guess was allowed
+            connection.bind(ECHO.uuid, ECHO.version)  # the limit is one failed login
 
 
-# -- questions --------------------------------------------------------------------------------------------------------
+# -- AuthExecutor -----------------------------------------------------------------------------------------------------
 
 
 def run(test: Callable[[], Any]) -> None:
@@ -260,7 +260,7 @@ def test_questions_are_asked_a_few_at_a_time_and_none_waits_longer_than_the_limi
             await asyncio.sleep(0.01)
         assert all(0.25 < seconds < 2 for seconds in done), done
         assert most == 2
-        release.set()  # threads come back
+        release.set()  # the threads become free
         answered = asyncio.Event()
         questions.ask(lambda: None, answered.set)
         await asyncio.wait_for(answered.wait(), 5)

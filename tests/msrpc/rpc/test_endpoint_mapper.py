@@ -1,4 +1,4 @@
-"""The endpoint mapper and the management interface, as impacket and our own client see them."""
+"""The endpoint mapper and the management interface, called by impacket and by our own client."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_impacket_reads_the_management_interface(mapper: tuple[EndpointMapper, i
     assert impacket_mgmt.his_server_listening(dce)["status"] == 0
     assert impacket_mgmt.hinq_stats(dce)["count"] == 4
     assert b"".join(impacket_mgmt.hinq_princ_name(dce, 16, 100)["princ_name"]) == b"RIG$\0"
-    for protocol, room in ((10, 100), (16, 4)):  # NTLM has no such name, and this one needs more room
+    for protocol, room in ((10, 100), (16, 4)):  # no name for NTLM; the other name is too long
         assert impacket_mgmt.hinq_princ_name(dce, protocol, room)["status"] == RPC_S_UNKNOWN_AUTHN_SERVICE
     with pytest.raises(Exception, match="access_denied"):
         impacket_mgmt.hstop_server_listening(dce)
@@ -107,7 +107,7 @@ def test_an_interface_is_mapped_in_the_transfer_syntaxes_that_it_serves(mapper: 
         connection.bind(wire.ept.uuid, wire.ept.version, (NDR64,))
 
         def mapped(interface: SyntaxId, syntax: SyntaxId) -> list[Tower | None]:
-            """One tower at a time."""
+            """Return the mapped towers, requested one at a time."""
             octets, handle, found = Tower(interface, 0, "", syntax).pack(), NULL, []
             while True:
                 request = wire.ept_map_Request(None, wire.twr_t(len(octets), octets), handle, 1)

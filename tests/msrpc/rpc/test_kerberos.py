@@ -1,4 +1,4 @@
-"""What of Kerberos needs no domain: which login is chosen, what signatures cover, what is said without the library."""
+"""Kerberos without a domain: choice of the login, coverage of signatures, errors without the library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CALLER = Identity("alice", "RIG", "S-1-5-21-1-2-3-1102", login="toy")
 
 
 class Toy:
-    """A mechanism of two legs whose signatures are what they cover."""
+    """A two-leg mechanism in which the signature of a message is its length."""
 
     always_signs_headers = False
 
@@ -92,8 +92,8 @@ def test_the_first_login_counts_that_the_client_offers(
     assert answer.mechanism == chosen
     (toy,) = toys.values()
     preferred = chosen == offered[0]
-    assert (answer.state == NegState.REQUEST_MIC) != preferred  # the list is protected where it did not decide
-    assert toy.steps == ([b"first"] if preferred else [])  # whose token it is
+    assert (answer.state == NegState.REQUEST_MIC) != preferred  # protects the list if it was ignored
+    assert toy.steps == ([b"first"] if preferred else [])  # the first token is for the first choice
 
 
 def test_a_login_that_is_not_served_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Keys from passwords, by the examples of RFC 3962, and files that others read."""
+"""Keys derived from passwords (examples of RFC 3962), and keytab files that other programs read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input costs nothing and gets a clear answer (I6): a fault, a bind_nak or the end of the connection."""
+"""Invalid input is cheap and gets a clear answer (I6): a fault, a bind_nak or the end of the connection."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_a_header_trailer_must_repeat_the_header() -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_bytes_end_in_an_answer_or_the_end_and_never_in_an_exception(data: st.DataObject) -> None:
-    """Valid conversations with bytes changed, cut and inserted; whole input and single bytes agree."""
+    """Valid conversations with changed, deleted and inserted bytes; input in one piece and in single bytes agree."""
     samples = [Bind(1, (CONTEXT,)).pack(), PLAIN.pack(), CoCancel(7).pack(), Orphaned(7).pack()]
     samples += FATAL_AFTER_BIND.values()
     samples.append(Bind(1, (CONTEXT,), verifier=AuthVerifier(10, 5, 1, NEGOTIATE)).pack())
@@ -304,7 +304,7 @@ def test_any_bytes_end_in_an_answer_or_the_end_and_never_in_an_exception(data: s
     outcomes = []
     for chunk in (0, 1):
         pair = bound(AuthLevel.PKT_INTEGRITY, chunk=chunk)
-        pair.answering = False  # when an answer leaves depends on when the reader looks at its events
+        pair.answering = False  # the time of a reply depends on when events are read
         pair.serve(bytes(stream))
         outcomes.append((pair.server.data_to_send(), pair.ended, [c.stub for c in pair.toys[0].calls]))
     assert outcomes[0] == outcomes[1]

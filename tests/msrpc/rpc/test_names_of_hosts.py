@@ -1,4 +1,4 @@
-"""Connecting to what is no host."""
+"""Connecting to invalid host names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NTLM: the examples of the specification, and everything that must be refused."""
+"""NTLM: the examples of the specification, and input that must be refused."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_client_needs_signing() -> None:
 
 @pytest.mark.parametrize("kept", [0, NegotiateFlags.SIGN, NegotiateFlags.SEAL])
 def test_a_missing_key_fails_only_signing_and_sealing(kept: int) -> None:
-    """3.2.5.1.2: clients that do neither announce an exchange of keys as well, and send no key."""
+    """3.2.5.1.2: clients that neither sign nor seal also announce a key exchange, but send no key."""
     client, server = initiator(), acceptor(level=AuthLevel.CONNECT)
     negotiate = client.step(b"")
     challenge = server.step(negotiate)
@@ -374,7 +374,7 @@ def test_bare_ntlm_is_accepted_where_spnego_is_expected() -> None:
 
 @pytest.mark.parametrize(("length", "said"), [(43, "only NTLMv2"), (44, "wrong password")])
 def test_a_response_without_pairs_is_long_enough_for_an_ntlmv2_one(length: int, said: str) -> None:
-    """[MS-NLMP] 2.2.2.7: 28 bytes before the pairs, behind 16 of the proof."""
+    """[MS-NLMP] 2.2.2.7: 16 bytes of proof and 28 more bytes precede the pairs."""
     message, _ = authenticate(initiator(), server := acceptor())
     response = (bytes(16) + b"\1\1" + bytes(26))[:length]
     with pytest.raises(AuthenticationError, match=said):

@@ -1,4 +1,4 @@
-"""Recorded NTLM conversations replay to the same keys, signatures and plain texts."""
+"""Replayed NTLM conversations give the recorded keys, signatures and plaintexts."""
 
 from __future__ import annotations
 

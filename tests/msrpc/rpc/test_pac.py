@@ -1,4 +1,4 @@
-"""Logon information as Samba's domain controller writes it, and whatever else may come."""
+"""Logon information as written by a Samba domain controller, and invalid input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOMAIN = "S-1-5-21-1425125608-932258796-1079990048"
 def test_the_user_and_all_groups_are_found_without_those_of_the_controller_itself() -> None:
     logon = unpack_logon_information(RECORDED)
     assert (logon.user, logon.domain, logon.sid) == ("alice", "RIG", f"{DOMAIN}-1102")
-    # Domain Users, the group, and the group that this one is in; not S-1-18-1, which is in the bytes, too.
+    # Domain Users, the group, and the group that contains it; not S-1-18-1, which is also in the bytes.
     assert logon.groups == {f"{DOMAIN}-{number}" for number in (513, 1105, 1106)}
     assert bytes.fromhex("010100000000001201000000") in RECORDED
 

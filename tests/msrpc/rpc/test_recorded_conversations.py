@@ -1,4 +1,4 @@
-"""Whole recorded connections through the server's core: it delivers what the client meant and answers byte for byte."""
+"""Recorded connections replayed through the server core: its calls, bind results and responses equal the recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAIN = [path for path in sorted((VECTORS / "pdu").glob("*.json")) if "trailer" 
 
 
 class Anything:
-    """An interface that every client finds."""
+    """An interface with the given syntax that accepts all calls."""
 
     name = "anything"
     minimum_level = AuthLevel.NONE
@@ -92,7 +92,7 @@ def test_an_authenticated_conversation_is_answered_with_the_recorded_bytes(path:
             assert (sent.packet_type, sent.call_id) == (kept.packet_type, kept.call_id)
             assert sent.verifier == kept.verifier
             ours, theirs = sent.answers, kept.answers
-            # The recorded stand-in did not advertise KeepConnectionOnOrphan; we do when asked.
+            # The recorded server did not advertise KeepConnectionOnOrphan; ours does on request.
             assert [a.result for a in ours] == [a.result for a in theirs]
     assert calls
 

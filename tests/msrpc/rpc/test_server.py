@@ -1,4 +1,4 @@
-"""The asyncio server under clients that behave well, badly and not at all."""
+"""The asyncio server with correct, faulty and silent clients."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_what_a_server_has_answered_still_leaves_when_it_shuts_down() -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_server_that_may_not_answer_closes_the_connection_instead(waits: bool) -> None:
-    """Whether the answer is there at once, or comes later with those of others."""
+    """Whether the reply is made immediately or later."""
 
     async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
         async with await aio.connect("127.0.0.1", port) as client:
@@ -292,7 +292,7 @@ def test_a_server_that_shuts_down_lets_calls_end_but_does_not_wait_for_ever() ->
 
 
 def test_a_connection_that_the_poller_reads_is_no_longer_watched_when_it_ends() -> None:
-    """Only compiled modules have a poller."""
+    """Only the compiled modules have a poller."""
     poller = mock.Mock()
     connection = _Connection.__new__(_Connection)
     source: Any = object()

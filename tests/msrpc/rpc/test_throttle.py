@@ -1,4 +1,4 @@
-"""What peers fail at is counted and bounded, host by host; what others do is not touched."""
+"""Failures of peers are counted and limited per host, without effect on other hosts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_guessing_group_identifiers_ends_before_one_is_found_and_new_groups_are_
         assert pair.exchange() == [BindRefused(0)]
     pair.client.assoc_group_id = known.group_id
     pair.client.bind([ECHO])
-    assert pair.exchange() == [BindRefused(1)]  # temporary congestion: the group may be there
+    assert pair.exchange() == [BindRefused(1)]  # temporary congestion, although the group exists
     pair.client.assoc_group_id = 0
     pair.client.bind([ECHO])
     assert pair.exchange() == [Bound((ECHO,), ())]
@@ -167,7 +167,7 @@ def test_fast_guessing_of_handles_ends_the_connection() -> None:
     serve(scenario, server_limits=ServerLimits(failures=FailureLimits(call=5)))
 
 
-CLOSE = 6  # of the toy: closes a handle
+CLOSE = 6  # operation of the toy that closes a handle
 
 
 @pytest.mark.parametrize("how", ["closed", "reset", "half closed"])

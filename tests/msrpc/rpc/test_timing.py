@@ -1,4 +1,4 @@
-"""Which calls are timed, and what is left out."""
+"""Sampling of timed calls, and exclusions."""
 
 from __future__ import annotations
 

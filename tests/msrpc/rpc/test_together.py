@@ -1,4 +1,4 @@
-"""Calls that are served together: when, in which order, and what becomes of them when that fails."""
+"""Calls served in batches: conditions, order, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Log = list[tuple[str, int]]
 
 
 class Everything:
-    """An interface that serves each call at once."""
+    """An interface that serves each call immediately."""
 
     name, uuid, version, minimum_level = "everything", UUID(int=1), (1, 0), AuthLevel.NONE
     open_opnums: frozenset[int] = frozenset()
@@ -39,7 +39,7 @@ class Everything:
 
 
 class Plain:
-    """Serves those that are plain."""
+    """A batch handler that serves the leading plain calls."""
 
     def __init__(self, log: Log) -> None:
         self.log = log

@@ -1,4 +1,4 @@
-"""Which transfer syntax a presentation context has, and calls in each of them ([MS-RPCE] 3.3.1.5.3, 3.3.1.5.6)."""
+"""Choice of the transfer syntax of a presentation context, and calls in each ([MS-RPCE] 3.3.1.5.3, 3.3.1.5.6)."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ UNKNOWN = SyntaxId(UUID(int=1), (1, 0))
 
 
 class Wide(Toy):
-    """Speaks both, and prefers NDR 2.0."""
+    """Supports both syntaxes and prefers NDR 2.0."""
 
     transfer_syntaxes = (NDR, NDR64)
 
 
 class Wider(Toy):
-    """Prefers NDR64."""
+    """Supports both syntaxes and prefers NDR64."""
 
     transfer_syntaxes = (NDR64, NDR)
 
 
 def answers(pair: Pair, *offers: tuple[SyntaxId, ...], kind: type[Bind] = Bind) -> list[tuple[int, int, SyntaxId]]:
-    """What a server says to a bind of one interface: (result, reason, transfer syntax) for each context."""
+    """Bind one interface; return (result, reason, transfer syntax) for each context."""
     contexts = tuple(PresentationContext(n, ECHO, syntaxes) for n, syntaxes in enumerate(offers))
     pair.server.receive_data(kind(1, contexts).pack())
     pdu = decode_bytes(pair.server.data_to_send())
@@ -225,7 +225,7 @@ def test_the_first_bind_of_a_client_tells_its_features_for_the_interface_before(
 
 
 def _client_of(reason: int | None) -> ClientConnection:
-    """Bound to a server that has these features, or that does not know them."""
+    """Return a client bound to a server with these features; None: the server does not negotiate features."""
     client = ClientConnection()
     client.bind([ECHO])
     client.data_to_send()

@@ -1,4 +1,4 @@
-"""Requests and responses of one fragment: machine code says of any bytes what Python says, as do the general PDUs."""
+"""Requests and responses of one fragment: for any bytes, native code, Python and the general PDUs agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A toy interface, and two cores that talk in memory."""
+"""A toy interface, and two cores joined in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NULL, REVERSE, WAIT, CRASH, WHO, OPEN, CLOSE, BIG = range(8)
 
 
 class Toy:
-    """Echoes its input; other operations wait, crash, tell the caller, or use context handles."""
+    """Reverses its input; other operations wait, crash, return the caller, or use context handles."""
 
     name = "toy"
     minimum_level = AuthLevel.NONE
@@ -76,7 +76,7 @@ def counter_random() -> Any:
 
 
 class Pair:
-    """A client core and a server core joined by memory; `chunk` bytes travel at a time."""
+    """A client core and a server core joined in memory, which exchange `chunk` bytes at a time."""
 
     def __init__(self, *toys: Toy, acceptor: Any = None, chunk: int = 0, max_fragment: int = 0, **limits: int) -> None:
         self.associations = AssociationTable(counter_random())
@@ -86,7 +86,7 @@ class Pair:
         )
         self.client = ClientConnection()
         if max_fragment:
-            # Announced in the bind; the bind_ack itself cannot be fragmented, so the splitter still takes it.
+            # Announced in the bind. The bind_ack cannot be fragmented, so the splitter accepts a larger one.
             self.client.limits = RpcLimits(max_fragment=max_fragment)
         self.chunk = chunk
         self.answering = True
@@ -115,7 +115,7 @@ class Pair:
                     self.ended.append(event.reason)
 
     def exchange(self) -> list[Any]:
-        """Let bytes flow until neither side has anything to say; the client's events."""
+        """Exchange bytes until neither side has more to send. Returns the client's events."""
         events: list[Any] = []
         while True:
             upward = self.client.data_to_send()
@@ -129,7 +129,7 @@ class Pair:
 
 @contextmanager
 def running_server(*toys: Any, host: str = "127.0.0.1", **arguments: Any) -> Iterator[tuple[RpcServer, int]]:
-    """An `RpcServer` with the interfaces on a loopback port, in a loop of its own thread."""
+    """Run an `RpcServer` on a loopback port in a thread. Yields the server and its port."""
     loop = asyncio.new_event_loop()
     server = RpcServer(InterfaceTable(toys), **arguments)
     thread = threading.Thread(target=loop.run_forever)

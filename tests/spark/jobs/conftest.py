@@ -1,4 +1,4 @@
-"""Where the daemon of these tests is, and queues with messages."""
+"""The address of the daemon, and queues with messages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def server(service: Daemon) -> Server:
-    """By Arrow Flight."""
+    """The daemon, reached through Arrow Flight."""
     return Server(port=service.port, flight_port=service.ready["endpoints"]["flight"]["port"])
 
 
 @pytest.fixture
 def filled(qm: Any) -> Callable[..., str]:
-    """Makes a queue with so many messages and tells its path name."""
+    """A function that creates a queue with a given number of messages and returns its path name."""
 
     def make(count: int, **properties: Any) -> str:
         name = f".\\private$\\job {next(_numbers)}"

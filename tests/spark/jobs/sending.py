@@ -1,4 +1,4 @@
-"""Messages whose application tag is their number."""
+"""Sending messages whose application tag is their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives hold each message once, whatever happens on the way."""
+"""Archives hold each message exactly once, also after crashes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_messages_leave_the_queue_without_flight_too(
 def test_a_checkpoint_with_an_incomplete_first_offset_is_resumed(
     spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Spark's own temporary file, left behind by a driver that was killed."""
+    """A killed driver leaves Spark's temporary file behind."""
     queue, checkpoint = filled(10), tmp_path / "checkpoint"
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "offsets" / ".0.5a52c1ad-ee7e-4053-93a1-c9f5e85c350d.tmp").touch()
@@ -102,7 +102,7 @@ class Crash(Exception):
 
 
 def crashing(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, at: int, after: bool) -> None:
-    """The call of this number ends in a crash, before or after its work."""
+    """Make call number `at` of a function fail, before or after its work."""
     real, calls = getattr(target, name), []
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -120,18 +120,18 @@ def crashing(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, at: int, a
 @pytest.mark.parametrize(
     ("step", "at", "after", "group"),
     [
-        ("write", 1, False, "g"),  # written aside, and nothing says so
+        ("write", 1, False, "g"),  # written, but not recorded
         pytest.param("write", 1, True, "g", marks=pytest.mark.slow),
-        ("move", 1, True, "g"),  # moved in half
+        ("move", 1, True, "g"),  # half moved
         pytest.param("move", 1, True, None, marks=pytest.mark.slow),
-        ("move", 2, True, "g"),  # all is there, but Spark did not hear of it
+        ("move", 2, True, "g"),  # complete, but not reported to Spark
     ],
 )
 def test_a_batch_that_crashed_is_finished_and_not_duplicated(
     spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     step: str, at: int, after: bool, group: str | None,
 ) -> None:  # fmt: skip
-    queues = [filled(10), filled(10)]  # a batch has a file of each, so that it can be moved in half
+    queues = [filled(10), filled(10)]  # a batch has a file for each queue, so it can be half moved
     with monkeypatch.context() as patched:
         crashing(patched, ArchiveFiles, step, at, after)
         with pytest.raises(PipelineError, match="crash"):

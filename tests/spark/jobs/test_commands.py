@@ -1,4 +1,4 @@
-"""`openmsmq pipeline` as a user types it; in this process, because Spark takes long to start."""
+"""The `openmsmq pipeline` commands, run in this process because Spark starts slowly."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_what_is_wrong_is_found_before_spark_starts(
     given = [argument.format(tmp_path) for argument in arguments]
     if arguments[0] != "compact":
         ports = ["--host", "127.0.0.1", "--port", str(server.port), "--flight-port", str(server.flight_port)]
-        given[1:1] = ports  # those of the case come later, and win
+        given[1:1] = ports  # options of the test case come later and take precedence
     monkeypatch.setattr("sys.argv", ["openmsmq", "pipeline", *given])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -1,4 +1,4 @@
-"""Dead letters are counted as the client counts them, and go back where they were meant."""
+"""Dead letters are counted like by the client, and return to their destinations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from openmsmq.spark.jobs import PipelineError, Server, dead_letters, return_to_s
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon whose dead-letter queues nobody else uses."""
+    """A daemon whose dead-letter queues no other test uses."""
     with Daemon(tmp_path / "data", "--flight", "--flight-port", "0") as daemon:
         yield daemon
 
@@ -30,7 +30,7 @@ def dead(qm: Any) -> list[Any]:
 
 
 def kill_some(qm: Any) -> None:
-    """Six messages die: three are too late, one too late in a transactional queue, two are rejected."""
+    """Make six dead letters: three expired, one expired in a transactional queue, two rejected."""
     for name, transactional in (("late", False), ("ledger", True), ("rejecting", True)):
         qm.create_queue(f".\\private$\\{name}", transactional=transactional)
     with qm.open(".\\private$\\late", "send") as sender:

@@ -1,4 +1,4 @@
-"""Archives go back into queues: properties, order, transactions, selections."""
+"""Replay of archives into queues: properties, order, transactions, selections."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_order_is_kept_however_many_tasks_spark_has(
     rows = spark.range(4_000).selectExpr("repeat('x', 500) AS body", "cast(id AS string) AS label").coalesce(1)
     rows.write.format("msmq").options(**server.options(BATCH_WRITE), defaultQueue=source).mode("append").save()
     archive(spark, server, [source], str(tmp_path / "archive"))
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # or so few rows would be of one task
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # otherwise one task would get all rows
     try:
         replay(spark, server, str(tmp_path / "archive"), target)
     finally:

@@ -1,4 +1,4 @@
-"""Pages stand alone, say what was counted, and let no text become markup."""
+"""Report pages are self-contained, describe what was counted, and escape all text."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_each_reason_is_explained_with_the_command_that_returns_its_messages() -
 
 
 def test_overlapping_lines_are_all_visible() -> None:
-    """The first is the broadest, so it shows at both sides of the others."""
+    """The first line is the widest, so it is visible on both sides of the others."""
     values = {START + timedelta(hours=n): 5.0 for n in range(3)}
     svg = plots.lines({name: dict(values) for name in ("p50", "p95", "p99")}, SECONDS, "x")
     drawn = re.findall(r"stroke: (#[0-9a-f]{6}); stroke-width: ([\d.]+)", svg)
@@ -138,7 +138,7 @@ def test_overlapping_lines_are_all_visible() -> None:
 
 
 def test_bytes_by_hour_show_the_queues_with_most_bytes() -> None:
-    """Queue large has few messages and most bytes, behind as many queues as have a color of their own."""
+    """Queue `large` has most bytes but fewest messages; by messages, it would get no color."""
     small = [Figures(f"q\\{n}", "queue", None, 1000 - n, 10, (1.0,) * 3, None) for n in range(len(plots.COLORS) + 2)]
     large = Figures("q\\large", "queue", None, 1, 10**9, (1.0,) * 3, None)
     at = [START, START + timedelta(hours=1)]

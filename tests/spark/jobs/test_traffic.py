@@ -1,4 +1,4 @@
-"""Figures of traffic, checked against the same messages computed without Spark."""
+"""Traffic figures, compared with figures of the same messages computed without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
 
 
 def made_up() -> list[dict[str, Any]]:
-    """Messages of two queues over three hours: received by the archive, only looked at, and a journal."""
+    """Messages of two queues over three hours: received by the archive, only browsed, and from a journal."""
     rows = []
     for number in range(300):
         arrived = START + timedelta(seconds=number * 31)
