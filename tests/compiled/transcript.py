@@ -50,7 +50,7 @@ def answer(work: Callable[[], Any]) -> str:
 
 
 def ndr(chance: random.Random) -> Iterator[str]:
-    """Decode and reencode recorded stubs, intact and damaged."""
+    """Decode and re-encode recorded stubs, intact and damaged."""
     for path in vectors():
         vector = load(path)
         codec, stub = operation(vector), bytes.fromhex(vector["stub_hex"])

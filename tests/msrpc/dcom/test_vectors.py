@@ -1,4 +1,4 @@
-"""Bytes of an independent DCOM client (tests/vectors/dcom): our codecs decode and reencode them."""
+"""Bytes of an independent DCOM client (tests/vectors/dcom): our codecs decode and re-encode them."""
 
 from __future__ import annotations
 
