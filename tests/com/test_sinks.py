@@ -106,7 +106,7 @@ def test_programs_that_were_killed_are_forgotten_and_the_log_stays_quiet(impatie
         program.kill()
         program.communicate()
     eventually(lambda: sockets(daemon) <= before)
-    time.sleep(2)  # no more warnings may follow
+    time.sleep(2)  # two ping periods: a client that is not forgotten would cause a warning in each
     lines = [line for line in daemon.log[quiet:].splitlines() if "resolver" in line and " WARNING " in line]
     assert len(lines) <= len(programs), lines
 

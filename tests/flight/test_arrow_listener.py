@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,21 @@ def test_a_writer_that_dies_leaves_no_stage(plane: Plane) -> None:
         eventually(plane.client.stages)
     eventually(lambda: not plane.client.stages())
     assert upload(arrow_port(plane), stage_of(plane, collect=True), b"")["detail"].startswith("collect is true")
+
+
+def test_a_writer_that_sends_byte_by_byte_is_disconnected_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_listener, "_STALLED_SECONDS", 0.3)
+    slow, ours = socket.socketpair()
+    with slow, ours, ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(arrow_listener._Incoming(ours).read, 1_000_000)
+
+        def sends_one_more() -> bool:
+            slow.send(b"x")
+            return reading.done()
+
+        eventually(sends_one_more)
+        with pytest.raises(TimeoutError):
+            reading.result()
 
 
 # -- peers without a request --------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ An operation that raises anything may have happened or not; the caller closes th
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
@@ -40,6 +39,8 @@ from interop.mqqb_peer import Message, Peer
 from interop.test_remote_read import parsed
 from openmsmq.bulk.client import BulkClient, Claim
 from openmsmq.bulk.row_stream import Staged
+from openmsmq.model.errors import MsmqError
+from waiting import eventually
 
 MQ_ERROR_MESSAGE_NOT_FOUND = 0xC00E0088
 PATIENCE = 8.0  # seconds until a client gives up
@@ -257,16 +258,18 @@ class Flight:
 
     def __init__(self, addresses: Addresses) -> None:
         self._client = BulkClient(HOST, addresses.flight)
-        deadline = time.monotonic() + PATIENCE
-        while True:  # the process beside the daemon may come a second later
-            try:
-                self._client.queues()
-                return
-            except Exception:
-                if time.monotonic() > deadline:
-                    self._client.close()
-                    raise
-                time.sleep(0.1)
+        try:
+            eventually(self._answers, PATIENCE)  # the Flight process may start a second after the daemon
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _answers(self) -> bool:
+        try:
+            self._client.queues()
+        except (ConnectionError, MsmqError):
+            return False
+        return True
 
     def close(self) -> None:
         self._client.close()

@@ -26,6 +26,7 @@ from waiting import eventually
 PLAIN, MORE, ONE, TWO, BULK = "plain", "more", "one", "two", "bulk"
 QUEUES = {PLAIN: False, MORE: False, ONE: True, TWO: True, BULK: True}
 NEMESES = ("kill", "stop", "pause", "cut", "clock", "fail-over")
+ENDING_SECONDS = 60.0  # for ending a claim or a stage, over all tries
 PAUSE = 0.02  # seconds between operations of a client, at most
 STEPPED = (str(Path(__file__).with_name("stepped.py")),)
 
@@ -321,15 +322,18 @@ class Worker(threading.Thread):
         self._until_it_ends(lambda: self.client.release(BULK, self.name))
 
     def _until_it_ends(self, end: Callable[[], None]) -> None:
-        """End a claim or a stage, however long that takes: at most once has it an effect."""
+        """End a claim or a stage, and repeat that until it is answered: it has an effect at most once."""
         call = time.monotonic_ns()
+        deadline = time.monotonic() + ENDING_SECONDS
         while True:
             try:
                 end()
                 break
             except Exception as error:  # pyarrow raises many kinds
                 self._note("ending", error)
-                time.sleep(0.1)
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)  # between two tries
                 with suppress(Exception):
                     self.client.close()
                 with suppress(Exception):
@@ -374,12 +378,12 @@ class Nemesis(threading.Thread):
             server.restart(self.recorder)
         elif harm == "stop":
             os.kill(server.active.pid, signal.SIGSTOP)
-            time.sleep(chance.uniform(0.05, 1))
+            self.stopping.wait(chance.uniform(0.05, 1))
             os.kill(server.active.pid, signal.SIGCONT)
         elif harm == "pause":
             proxy = chance.choice(server.proxies)
             proxy.pause()
-            time.sleep(chance.uniform(0.05, 1.5))
+            self.stopping.wait(chance.uniform(0.05, 1.5))
             chance.choice((proxy.resume, proxy.cut))()
             proxy.resume()
         elif harm == "cut":

@@ -49,108 +49,102 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
 
   @Override
   public BatchWrite toBatch() {
-    JsonNode target = target(false);
+    Target target = target(false);
     return target == null ? python.build().toBatch() : new Batch(target);
   }
 
   @Override
   public StreamingWrite toStreaming() {
-    JsonNode target = target(true);
+    Target target = target(true);
     return target == null ? python.build().toStreaming() : new Stream(target);
   }
 
   /** Destination of the rows; null if the Python sink must write them. */
-  private JsonNode target(boolean streaming) {
+  private Target target(boolean streaming) {
     JsonNode found = Planner.ask("target", a ->
         a.put("streaming", streaming).put("schema", info.schema().json()).putPOJO("options", options));
     if (!found.has("reason")) {
-      return found;
+      return new Target(found, streaming ? info.queryId() : "");
     }
     LOGGER.warn("format msmq: Python workers write, not the connector: {}", found.get("reason").asText());
     return null;
   }
 
-  private ArrowWriter.Factory factory(JsonNode target, String query) {
-    ObjectNode stage = ((ObjectNode) target.get("stage")).deepCopy();
-    if (!query.isEmpty()) {
-      stage.put("query", query);
-    }
-    return new ArrowWriter.Factory(
-        target.get("host").asText(), target.get("port").asInt(), new Connection.Access(options), stage.toString(),
-        info.schema());
-  }
-
-  private void finalizeStages(JsonNode target, long batch, WriterCommitMessage[] messages, String query) {
-    if (messages.length > 0) { // a batch without partitions has nothing to send
-      act("finalize", target, messages, a -> a.put("batch", batch).put("query", query));
-    }
-  }
-
-  private void forget(JsonNode target, WriterCommitMessage[] messages) {
-    act("forget", target, messages, a -> a);
-  }
-
-  private void act(
-      String call, JsonNode target, WriterCommitMessage[] messages, UnaryOperator<ObjectNode> arguments) {
-    Planner.ask(call, a -> {
-      ArrayNode handles = arguments.apply(a).put("sink", sink(target)).putPOJO("options", options).putArray("handles");
-      Arrays.stream(messages).filter(Objects::nonNull) // null for a failed task
-          .map(message -> ((ArrowWriter.Stage) message).handle()).filter(Objects::nonNull).forEach(handles::add);
-      return a;
-    });
-  }
-
-  private static String sink(JsonNode target) {
-    return target.get("stage").get("sink").asText();
-  }
-
-  /** A batch write: sends all rows, or none. */
-  private final class Batch implements BatchWrite {
-    private final JsonNode target;
+  /** Where one write goes, and what makes it visible. */
+  private final class Target {
+    private final JsonNode found;
+    private final String query; // identity of a streaming query; empty for a batch write
+    private final String sink;
     private final KeepAlive keepAlive;
 
-    private Batch(JsonNode target) {
-      this.target = target;
-      keepAlive = new KeepAlive(sink(target), options);
+    private Target(JsonNode found, String query) {
+      this.found = found;
+      this.query = query;
+      sink = found.get("stage").get("sink").asText();
+      keepAlive = new KeepAlive(sink, options);
     }
 
-    @Override
-    public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
+    /** Return what makes the writers of a batch, and begin to keep its stages alive. */
+    private ArrowWriter.Factory begin() {
       keepAlive.start();
-      ArrowWriter.Factory factory = factory(target, "");
-      return (partition, task) -> factory.createWriter(partition, task, 0);
+      ObjectNode stage = ((ObjectNode) found.get("stage")).deepCopy();
+      if (!query.isEmpty()) {
+        stage.put("query", query);
+      }
+      return new ArrowWriter.Factory(
+          found.get("host").asText(), found.get("port").asInt(), new Connection.Access(options), stage.toString(),
+          info.schema());
     }
 
-    @Override
-    public void commit(WriterCommitMessage[] messages) {
+    private void commit(long batch, WriterCommitMessage[] messages) {
       try {
-        finalizeStages(target, 0, messages, "");
+        if (messages.length > 0) { // a batch without partitions has nothing to send
+          act("finalize", messages, a -> a.put("batch", batch).put("query", query));
+        }
       } finally {
         keepAlive.close();
       }
     }
 
+    private void abort(WriterCommitMessage[] messages) {
+      keepAlive.close();
+      act("forget", messages, a -> a);
+    }
+
+    private void act(String call, WriterCommitMessage[] messages, UnaryOperator<ObjectNode> arguments) {
+      Planner.ask(call, a -> {
+        ArrayNode handles = arguments.apply(a).put("sink", sink).putPOJO("options", options).putArray("handles");
+        Arrays.stream(messages).filter(Objects::nonNull) // null for a failed task
+            .map(message -> ((ArrowWriter.Stage) message).handle()).filter(Objects::nonNull).forEach(handles::add);
+        return a;
+      });
+    }
+  }
+
+  /** A batch write: sends all rows, or none. */
+  private record Batch(Target target) implements BatchWrite {
+    @Override
+    public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo physical) {
+      ArrowWriter.Factory factory = target.begin();
+      return (partition, task) -> factory.createWriter(partition, task, 0);
+    }
+
+    @Override
+    public void commit(WriterCommitMessage[] messages) {
+      target.commit(0, messages);
+    }
+
     @Override
     public void abort(WriterCommitMessage[] messages) {
-      keepAlive.close();
-      forget(target, messages);
+      target.abort(messages);
     }
   }
 
   /** A streaming write: sends each batch of the sink once. */
-  private final class Stream implements StreamingWrite {
-    private final JsonNode target;
-    private final KeepAlive keepAlive;
-
-    private Stream(JsonNode target) {
-      this.target = target;
-      keepAlive = new KeepAlive(sink(target), options);
-    }
-
+  private record Stream(Target target) implements StreamingWrite {
     @Override
     public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
-      keepAlive.start();
-      return factory(target, info.queryId());
+      return target.begin();
     }
 
     @Override
@@ -160,17 +154,12 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
 
     @Override
     public void commit(long batch, WriterCommitMessage[] messages) {
-      try {
-        finalizeStages(target, batch, messages, info.queryId());
-      } finally {
-        keepAlive.close();
-      }
+      target.commit(batch, messages);
     }
 
     @Override
     public void abort(long batch, WriterCommitMessage[] messages) {
-      keepAlive.close();
-      forget(target, messages);
+      target.abort(messages);
     }
   }
 }

@@ -37,8 +37,7 @@ MOST_READS: Final = 512  # at the same time
 MOST_UPLOADS: Final = 256  # concurrent writers; separate, so that stalled writers never delay readers
 LONGEST_REQUEST: Final = 64 << 10  # bytes
 REQUEST_SECONDS: Final = 10.0  # seconds from connection to complete request, including TLS
-_STALLED_SECONDS: Final = 3600.0  # seconds a reader may take for one record batch
-_SILENT_SECONDS: Final = 900.0  # seconds a writer may take for one record batch
+_STALLED_SECONDS: Final = 3600.0  # seconds a peer may take for one record batch
 _DEAD_SECONDS: Final = 120  # seconds without a TCP acknowledgment
 _DRAIN_SECONDS: Final = 30.0  # seconds for reading the rest of a refused upload
 _SMALL: Final = 16 << 10  # bytes; smaller pieces are combined before they are sent
@@ -214,12 +213,11 @@ class ArrowListener:
         if command.get("collect"):
             raise invalid("collect is true, allowed for Arrow streams: false; Arrow Flight collects refused rows")
         output.line({})
-        connection.settimeout(_SILENT_SECONDS)
         incoming = _Incoming(connection)
         try:
             try:
                 with pa.ipc.open_stream(pa.PythonFile(incoming, "r")) as stream:
-                    done = staged(self._link, caller, command, stream.schema, _rows(stream, incoming), lambda _: None)
+                    done = staged(self._link, caller, command, stream.schema, _rows(stream, incoming))
             except pa.ArrowException as error:
                 raise invalid(f"not valid Arrow data: {str(error).partition(chr(10))[0]}") from error
         except MsmqError as error:
@@ -271,12 +269,15 @@ class _Incoming:
         self.is_cut_off = False
 
     def read_buffer(self, size: int) -> pa.Buffer:
-        """Read exactly `size` bytes; fewer only if the connection was closed. Raises MsmqError for too many."""
+        """Read exactly `size` bytes; fewer only if the connection was closed. Raises MsmqError for too many, and
+        TimeoutError if they do not arrive in time, however many arrive at once."""
         if size > _LARGEST_PART:
             raise invalid(f"a record batch of {size} bytes, allowed: at most {_LARGEST_PART}")
         data = np.empty(size, np.uint8)
         view, done = data.data, 0
+        deadline = time.monotonic() + _STALLED_SECONDS
         while done < size:
+            self._connection.settimeout(max(deadline - time.monotonic(), 1e-3))
             count = self._connection.recv_into(view[done:])
             if not count:
                 self.is_cut_off = True

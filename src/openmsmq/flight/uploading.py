@@ -27,7 +27,7 @@ def staged(
     command: dict[str, Any],
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
-    report: Callable[[dict[str, Any]], None],
+    report: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Stage rows for a checked request `write` of `flight_requests`. A stage that fails is dropped.
 

@@ -1,7 +1,7 @@
 """Security descriptors as text: SDDL ([MS-DTYP] 2.5.1), in canonical form.
 
-The letters for rights are those of directory objects: RP is 0x10, which is SetQueueProperties for a queue. An entry
-that SDDL cannot express is written as `(RAW;;;;;hexadecimal)`, which only this module reads, so that `from_sddl`
+The two-letter codes of rights are those of directory objects: RP is 0x10, which is SetQueueProperties for a queue. An
+entry that SDDL cannot express is written as `(RAW;;;;;hexadecimal)`, which only this module reads, so that `from_sddl`
 restores everything.
 """
 
@@ -132,7 +132,7 @@ def _acl(letter: str, text: str) -> tuple[int, tuple[Ace, ...]]:
 
 
 def _letters(value: int, known: dict[str, int]) -> str | None:
-    """Return the letters of all bits; None if a bit has no letters."""
+    """Return the codes of all bits; None if a bit has no code."""
     letters = [name for name, bit in known.items() if value & bit]
     return "".join(letters) if sum(known[name] for name in letters) == value else None
 

@@ -30,7 +30,7 @@ except ImportError:  # not built here: see openmsmq.compiled
 _START: Final = struct.Struct("<20s4xQ6I")
 _END: Final = struct.Struct("<20sII")
 _RECEIVE: Final = int(ReceiveAction.RECEIVE)
-_OK: Final = bytes(4)  # stub of a response with only the HRESULT
+_OK: Final = bytes(4)  # stub of a response whose only value is the HRESULT MQ_OK
 
 
 class PlainStarts:

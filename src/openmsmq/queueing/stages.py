@@ -118,8 +118,8 @@ class StageTable:
     def __init__(self) -> None:
         self._stages: dict[str, Stage] = {}
         self._of_sink: dict[str, dict[str, Stage]] = {}
-        self._at: dict[int, dict[str, Stage]] = {}  # by queue number; ordered by lowest sequence, except:
-        self._unsorted: set[int] = set()
+        self._at: dict[int, dict[str, Stage]] = {}  # by queue number
+        self._unsorted: set[int] = set()  # numbers of queues whose stages are not ordered by lowest sequence
 
     def add(self, stage: Stage) -> None:
         """Add a new stage, or one restored after a restart with its rows."""
