@@ -76,7 +76,7 @@ CLSIDS = {name: f"{head}-dccd-11d0-aa4b-0060970debae" for name, head in CLASSES.
 
 
 @dataclass(frozen=True)
-class Typed:
+class TypedValue:
     """A value with its VARTYPE."""
 
     vt: int
@@ -199,10 +199,10 @@ _ARMS = {
 
 
 def variant(value: Any) -> Any:
-    """Convert a Python value to impacket's VARIANT; use `Typed` for types other than int, str, bool and float."""
+    """Convert a Python value to impacket's VARIANT; use `TypedValue` for types other than int, str, bool and float."""
     wire = oaut.VARIANT(None, False)
     if value is MISSING:
-        value = Typed(10, 0x80020004 - (1 << 32))
+        value = TypedValue(10, 0x80020004 - (1 << 32))
     if isinstance(value, Object):
         wire["clSize"], wire["vt"] = 20, 9
         union = wire["_varUnion"]
@@ -213,13 +213,13 @@ def variant(value: Any) -> Any:
         union["pdispVal"]["abData"] = list(reference)
         return wire
     if isinstance(value, bool):
-        value = Typed(11, 0xFFFF if value else 0)
+        value = TypedValue(11, 0xFFFF if value else 0)
     elif isinstance(value, int):
-        value = Typed(3, value)
+        value = TypedValue(3, value)
     elif isinstance(value, float):
-        value = Typed(5, value)
+        value = TypedValue(5, value)
     elif isinstance(value, str):
-        value = Typed(8, value)
+        value = TypedValue(8, value)
     wire["clSize"], wire["vt"] = 5, value.vt
     wire["_varUnion"]["tag"] = value.vt
     if value.vt == 8:

@@ -14,20 +14,20 @@ from unittest import mock
 
 from click.testing import CliRunner
 
-import warm
+import fork_server
 from daemon import Daemon
 from openmsmq.cli import main
 
 
-class Ended(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     stdout: str
     stderr: str
 
 
 def command(*arguments: str) -> list[str]:
-    """Return the command line of a separate process, a fork of the warm one."""
-    return [warm.python(), "-m", "openmsmq.cli", *arguments]
+    """Return the command line of a separate process, a fork of the fork server."""
+    return [fork_server.python(), "-m", "openmsmq.cli", *arguments]
 
 
 def at(service: Daemon) -> dict[str, str]:
@@ -35,7 +35,7 @@ def at(service: Daemon) -> dict[str, str]:
     return {"OPENMSMQ_HOST": "127.0.0.1", "OPENMSMQ_PORT": str(service.port)}
 
 
-def invoke(*arguments: str, stdin: str = "", directory: Path | None = None, **environment: str) -> Ended:
+def invoke(*arguments: str, stdin: str = "", directory: Path | None = None, **environment: str) -> CommandResult:
     """Run a command in this process. Unexpected errors are raised; a process would print a traceback."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", ["openmsmq", *arguments]))
@@ -48,7 +48,7 @@ def invoke(*arguments: str, stdin: str = "", directory: Path | None = None, **en
             code = int(ended.code or 0)
         sys.stdout.flush()
         sys.stderr.flush()
-        return Ended(code, out.getvalue().decode("utf-8"), err.getvalue().decode("utf-8"))
+        return CommandResult(code, out.getvalue().decode("utf-8"), err.getvalue().decode("utf-8"))
 
 
 def checked(*arguments: str, stdin: str = "", **environment: str) -> str:

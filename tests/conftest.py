@@ -153,14 +153,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     shares = cache(_shares_a_daemon)
 
-    class ByDirectory(LoadGroupScheduling):  # type: ignore[misc]
+    class SchedulingByDirectory(LoadGroupScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             if "tests/spark/" in nodeid:
                 return "kills" if "test_kills.py" in nodeid else "spark"
             path = nodeid.partition("::")[0]
             return path if shares(path) else nodeid
 
-    return ByDirectory(config, log) if config.getvalue("dist") == "loadgroup" else None
+    return SchedulingByDirectory(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,8 +16,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import openmsmq
-import warm
 from tallies import tally
 from waiting import START
 from waiting import eventually as eventually
@@ -40,13 +40,13 @@ class Daemon:
         program that Python runs."""
         self.program = program
         # `prepare` and `program` need a new process instead of a fork, and benchmarks examine the process.
-        self._is_warm = prepare is None and program == PROGRAM and "pytest" in sys.modules
+        self._is_forked = prepare is None and program == PROGRAM and "pytest" in sys.modules
         self.directory = directory
         self.options = ("--system-queue-readers", "everyone", *options)
         self.prepare = prepare
         self.ready: dict[str, Any] = {}
         self._log = directory.with_name(directory.name + ".log")
-        self._process: subprocess.Popen[bytes] | warm.Process | None = None
+        self._process: subprocess.Popen[bytes] | fork_server.Process | None = None
 
     def start(self) -> Daemon:
         self._process = self._launch()
@@ -57,7 +57,7 @@ class Daemon:
         self.ready = json.loads(line)
         return self
 
-    def _launch(self) -> subprocess.Popen[bytes] | warm.Process:
+    def _launch(self) -> subprocess.Popen[bytes] | fork_server.Process:
         ready = self.ready.get("endpoints", {})
         # Not 0: while the daemon is down, the system may give the port to other programs or connections.
         ports = {name: ready.get(name, {}).get("port") or free_port("127.0.0.1") for name in ENDPOINTS}
@@ -65,8 +65,8 @@ class Daemon:
         command += ["--endpoint-mapper-port", str(ports["ept"]), "--rpc-port", str(ports["qmcomm"])]
         command += ["--message-port", str(ports["messages"]), *self.options]
         with self._log.open("ab") as log:
-            if self._is_warm:
-                return warm.launch(command[len(self.program) + 1 :], log.fileno(), os.environ)
+            if self._is_forked:
+                return fork_server.launch(command[len(self.program) + 1 :], log.fileno(), os.environ)
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, preexec_fn=self.prepare)  # noqa: PLW1509
 
     @property

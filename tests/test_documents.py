@@ -18,9 +18,9 @@ from typing import Any
 import click
 import pytest
 
+import fork_server
 import openmsmq
 import openmsmq.aio
-import warm
 from daemon import Daemon
 from openmsmq.accounts.users import UsersFile
 from openmsmq.cli.root import cli
@@ -198,7 +198,7 @@ def test_each_line_of_the_readmes_shell_block_runs_on_a_new_daemon(tmp_path: Pat
     lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
     assert len(lines) > 15
     served = options_of_the_server()
-    warm.install(tmp_path)
+    fork_server.install(tmp_path)
     with Daemon(tmp_path / "data", "--system-queue-readers", "", *served) as daemon:
         places = {
             "OPENMSMQ_PORT_OFFSET=10000": f"OPENMSMQ_PORT={daemon.port}",

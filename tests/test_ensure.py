@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wanted import program
+from requirements import program
 
 ENSURE = Path(__file__).parents[1] / "tools" / "ensure"
 

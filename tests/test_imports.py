@@ -104,5 +104,5 @@ def test_a_row_that_allows_a_package_above_it_is_refused(contract: ModuleType) -
 
 def test_child_processes_do_not_import_the_queue_manager(contract: ModuleType) -> None:
     allowed = contract.allowed_imports(DOCUMENT.read_text(encoding="utf-8"))
-    daemon = {"server", "doors", "protocols", "peering", "queueing"}
+    daemon = {"server", "gateways", "protocols", "peering", "queueing"}
     assert {name for name in ("console", "flight", "spark", "bulk", "client", "com") if allowed[name] & daemon} == set()

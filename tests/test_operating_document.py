@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-import warm
+import fork_server
 from daemon import Daemon
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "operating.md"
@@ -117,7 +117,7 @@ CTRL_C = "openmsmq top"  # runs until then
 
 @pytest.mark.parametrize("block", [each for each in blocks() if not each.needs], ids=lambda block: block.heading)
 def test_each_line_runs_on_a_new_daemon(tmp_path: Path, block: Block) -> None:
-    warm.install(tmp_path)
+    fork_server.install(tmp_path)
     (tmp_path / "answers").write_text(f"{PASSWORD}\n{PASSWORD}\n")
     (tmp_path / "daemon.toml").write_text(FOREIGN_SITE)
     (tmp_path / "backups").mkdir()

@@ -20,7 +20,7 @@ COMMON = "model"
 GROUPS = {
     "process": {"console", "flight", "spark", "com", "bulk", "tracing", "client"},
     "daemon": {
-        "server", "doors", "protocols", "peering", "oletx", "relaying", "transport", "protection", "directory",
+        "server", "gateways", "protocols", "peering", "oletx", "relaying", "transport", "protection", "directory",
         "queueing", "store",
     },
 }  # fmt: skip

@@ -17,7 +17,7 @@ _OF_OPENMSMQ: Final = (
     "model.histogram", "model.lookup_id",
     "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.cleanups", "protocols.dispatch", "protocols.environment", "protocols.first_messages",
-    "protocols.management", "protocols.fast_path", "protocols.plain_remote_reads", "protocols.qm2qm",
+    "protocols.management", "protocols.fast_path", "protocols.fast_remote_reads", "protocols.qm2qm",
     "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
     "protocols.xnremote",
     "queueing.administration", "queueing.change_set", "queueing.changes",

@@ -39,7 +39,7 @@ def record(seq: Any) -> dict[str, Any]:
             "result": "ok"}  # fmt: skip
 
 
-class InTurn:
+class ScriptedAnswers:
     """Answers with each document in order, then repeats the last one."""
 
     def __init__(self, *documents: Any) -> None:
@@ -49,8 +49,8 @@ class InTurn:
         document(self._rest.pop(0) if len(self._rest) > 1 else self._rest[0])(connection)
 
 
-def records_of(*numbers: str) -> InTurn:
-    return InTurn(*({"records": [record(number)], "command": ""} for number in numbers))
+def records_of(*numbers: str) -> ScriptedAnswers:
+    return ScriptedAnswers(*({"records": [record(number)], "command": ""} for number in numbers))
 
 
 def ask(script: Any, action: Action, given: Input) -> Any:
@@ -179,7 +179,7 @@ def test_more_rows_than_were_asked_for_are_not_looked_for() -> None:
 
 def test_what_a_dry_run_has_said_is_carried_out_with_its_token() -> None:
     given = DefinitionsRequest({"format": 1}, True)
-    with served(InTurn(PLANNED, DONE), keep=2) as server:
+    with served(ScriptedAnswers(PLANNED, DONE), keep=2) as server:
         requests = HttpRequests(server.url, by_token("omq_secret"))
         plan = by_http.plan(requests, import_definitions, given)
         assert [step.said for step in plan.would().steps] == ["create queue x"]
@@ -246,7 +246,7 @@ def backups(state: str, error: str | None = None) -> dict[str, Any]:
 def test_a_backup_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr(by_http.time, "sleep", waits.append)
-    script = InTurn(STARTED, backups("running"), backups("running"), backups("done"))
+    script = ScriptedAnswers(STARTED, backups("running"), backups("running"), backups("done"))
     made = ask(script, start_backup, NewBackup("x"))
     assert (made.where, made.messages, made.bytes, made.outside) == ("/b/x", 3, None, ["/users.json"])
     assert len(waits) == 2
@@ -263,4 +263,4 @@ def test_a_backup_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_backup_that_fails_says_why(then: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_http.time, "sleep", lambda seconds: None)
     with pytest.raises(ApiError, match=f"the backup /b/x failed: {said}"):
-        ask(InTurn(STARTED, backups("running"), then), start_backup, NewBackup("x"))
+        ask(ScriptedAnswers(STARTED, backups("running"), then), start_backup, NewBackup("x"))

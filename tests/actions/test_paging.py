@@ -10,7 +10,7 @@ from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.paging import cut
 
 
-class Sealing:
+class NoSealing:
     """Seals nothing: a cursor is its content."""
 
     def seal(self, document: Any) -> Any:
@@ -22,7 +22,7 @@ class Sealing:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_pages_follow_each_other_in_their_order_to_the_end(backwards: bool) -> None:
-    daemon: Any = Sealing()
+    daemon: Any = NoSealing()
     rows, cursor = [], None
     for _ in range(3):
         page, cursor = cut(daemon, [3, 1, 5, 2, 4], lambda row: (row,), "number", 2, cursor, backwards=backwards)
@@ -31,7 +31,7 @@ def test_pages_follow_each_other_in_their_order_to_the_end(backwards: bool) -> N
 
 
 def test_a_cursor_is_of_one_order() -> None:
-    daemon: Any = Sealing()
+    daemon: Any = NoSealing()
     _, cursor = cut(daemon, [1, 2], lambda row: (row,), "number", 1, None)
     with pytest.raises(ActionRefused, match="belongs to another order"):
         cut(daemon, [1, 2], lambda row: (row,), "name", 1, cursor)

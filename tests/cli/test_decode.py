@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from command_line import Ended, invoke
+from command_line import CommandResult, invoke
 from msrpc.rpc.bind_pdus import Bind, BindAck, ContextAnswer, PresentationContext
 from msrpc.rpc.call_pdus import RequestPdu
 from msrpc.rpc.pdu import NDR, NDR64, SyntaxId
@@ -37,7 +37,7 @@ def conversation(name: str) -> str:
     return "".join(pdu["hex"] for pdu in pdus(name))
 
 
-def found(ended: Ended) -> list[dict[str, Any]]:
+def found(ended: CommandResult) -> list[dict[str, Any]]:
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from command_line import Ended, checked, invoke
+from command_line import CommandResult, checked, invoke
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.directory.provider import MachineRecord, QueueRecord
 
@@ -31,7 +31,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(data: Path, *arguments: str) -> Ended:
+def run(data: Path, *arguments: str) -> CommandResult:
     return invoke("directory", "--data-dir", str(data), *arguments)
 
 

@@ -38,7 +38,7 @@ def test_the_help_loads_no_command() -> None:
 def test_a_client_command_loads_no_daemon_and_no_spark() -> None:
     loaded = loaded_by("queue", "list", "--help")
     assert "openmsmq.client.sync" in loaded
-    ours = ("server", "store", "queueing", "spark", "bulk", "flight", "doors", "protection")
+    ours = ("server", "store", "queueing", "spark", "bulk", "flight", "gateways", "protection")
     unused = (*(f"openmsmq.{package}" for package in ours), "pyspark", "pyarrow", "rich")
     assert not [m for m in loaded if m.startswith(unused)]
 

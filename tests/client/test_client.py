@@ -317,7 +317,7 @@ def test_a_message_with_properties_of_its_own_takes_no_others():
 
 
 def test_the_asyncio_client_has_the_same_operations(service, queue):
-    async def programme():
+    async def program():
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             assert queue.rpartition("\\")[2] in " ".join(await manager.queues())
             async with await manager.open(queue) as reader, await manager.open(queue, "send") as writer:
@@ -332,11 +332,11 @@ def test_the_asyncio_client_has_the_same_operations(service, queue):
                 with pytest.raises(openmsmq.ReceiveTimeout):
                     await reader.receive(0)
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_a_cancelled_receive_leaves_the_next_message_alone(service, queue):
-    async def programme():
+    async def program():
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             async with await manager.open(queue) as reader, await manager.open(queue, "send") as writer:
                 receiving = asyncio.create_task(reader.receive())
@@ -346,4 +346,4 @@ def test_a_cancelled_receive_leaves_the_next_message_alone(service, queue):
                 await writer.send("later")
                 assert (await reader.receive(1)).decode() == "later"
 
-    asyncio.run(programme())
+    asyncio.run(program())

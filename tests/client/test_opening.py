@@ -12,7 +12,7 @@ import openmsmq.aio
 
 
 def test_opened_objects_are_contexts_with_and_without_await(service, qm, queue):
-    async def programme():
+    async def program():
         async with openmsmq.aio.connect("127.0.0.1", service.port) as manager, manager.open(queue, "send") as opened:
             await opened.send("a")
         with pytest.raises(openmsmq.MsmqError, match="closed"):
@@ -26,13 +26,13 @@ def test_opened_objects_are_contexts_with_and_without_await(service, qm, queue):
         for each in gathered:
             await each.close()
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_a_transaction_is_a_context_that_commits_or_aborts(service, qm):
     qm.create_queue("spent", transactional=True)
 
-    async def programme():
+    async def program():
         async with openmsmq.aio.connect("127.0.0.1", service.port) as manager, manager.open("spent", "send") as opened:
             async with manager.transaction() as transaction:
                 await opened.send("kept", transaction=transaction)
@@ -41,17 +41,17 @@ def test_a_transaction_is_a_context_that_commits_or_aborts(service, qm):
                     await opened.send("lost", transaction=transaction)
                     raise KeyError
 
-    asyncio.run(programme())
+    asyncio.run(program())
     with qm.open("spent") as opened:
         assert [message.decode() for message in opened] == ["kept"]
     qm.delete_queue("spent")
 
 
 def test_a_failed_opening_raises_before_the_block(service):
-    async def programme():
+    async def program():
         async with openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             with pytest.raises(openmsmq.QueueNotFound):
                 async with manager.open("missing"):
                     raise AssertionError("not reached")
 
-    asyncio.run(programme())
+    asyncio.run(program())

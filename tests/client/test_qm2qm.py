@@ -105,7 +105,7 @@ def test_another_thread_cancels_what_waits(qm, queue):
 
 
 def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue):
-    async def programme():
+    async def program():
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             async with (
                 await manager.open(queue, protocol="qm2qm") as opened,
@@ -126,7 +126,7 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
                     with pytest.raises(openmsmq.ReceiveTimeout):
                         await opened.peek(0)
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_old_servers_get_the_old_operations(qm, queue, monkeypatch):

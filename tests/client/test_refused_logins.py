@@ -37,11 +37,11 @@ def test_a_wrong_login_names_the_user_and_the_server(service, given, spnego):
         service.connect(**given, spnego=spnego)
     assert "R_QM" not in str(refused.value)
 
-    async def programme():
+    async def program():
         with pytest.raises(openmsmq.LoginRefused, match=says_who_and_where(service)):
             await openmsmq.aio.connect("127.0.0.1", service.port, **given, spnego=spnego)
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_only_the_error_of_a_login_below_privacy_suggests_higher_levels(service):

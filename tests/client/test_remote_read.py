@@ -67,14 +67,14 @@ def test_anonymous_callers_fall_back_if_remote_read_requires_privacy(strict):
         with pytest.raises(CallerRefused, match="refuses this caller"):
             manager.open(r".\private$\q", protocol="remoteread")
 
-    async def programme():
+    async def program():
         async with await openmsmq.aio.connect("127.0.0.1", strict.port) as manager:
             async with await manager.open(r".\private$\q") as opened:
                 assert opened.protocol == "qmcomm"
             with pytest.raises(openmsmq.AccessDenied):
                 await manager.open(r".\private$\q", protocol="remoteread")
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_users_read_with_privacy_without_asking_for_it(strict):
@@ -87,14 +87,14 @@ def test_users_read_with_privacy_without_asking_for_it(strict):
     with strict.connect(**user, level=AuthLevel.PKT_INTEGRITY) as manager, manager.open(r".\private$\q") as opened:
         assert opened.protocol == "qmcomm", "the level that was asked for is kept"
 
-    async def programme():
+    async def program():
         async with await openmsmq.aio.connect("127.0.0.1", strict.port, **user) as manager:
             async with await manager.open(r".\private$\q", "send") as sender:
                 await sender.send("secret")
             async with await manager.open(r".\private$\q") as opened:
                 assert (opened.protocol, (await opened.receive(0)).decode()) == ("remoteread", "secret")
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 @pytest.mark.parametrize("user", [{}, {"user": "tester", "password": "Passw0rd!"}], ids=["anonymous", "user"])
@@ -110,14 +110,14 @@ def test_a_server_without_remote_read_is_read_by_qmcomm(strict, monkeypatch, use
         with pytest.raises(ProtocolUnavailable, match="does not offer"):
             manager.open(r".\private$\q", protocol="remoteread")
 
-    async def programme():
+    async def program():
         async with await openmsmq.aio.connect("127.0.0.1", strict.port, **user) as manager:
             async with await manager.open(r".\private$\q") as opened:
                 assert opened.protocol == "qmcomm"
             with pytest.raises(ProtocolUnavailable, match="does not offer"):
                 await manager.open(r".\private$\q", protocol="remoteread")
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_what_a_protocol_lacks_is_named(qm, queue):
@@ -446,7 +446,7 @@ def test_a_message_received_in_a_transaction_is_rejected(qm, service):
 
 
 def test_the_asyncio_client_reads_in_two_phases(service, qm, queue):
-    async def programme():
+    async def program():
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             async with await manager.open(queue) as opened:
                 assert opened.protocol == "remoteread"
@@ -483,13 +483,13 @@ def test_the_asyncio_client_reads_in_two_phases(service, qm, queue):
                     with pytest.raises(openmsmq.MsmqError):
                         await operation
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue):
     """A message is present or arrives; afterwards, either the task has returned it, or it is in the queue."""
 
-    async def programme():
+    async def program():
         returned = 0
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             async with await manager.open(queue) as opened, await manager.open(queue, "send") as sender:
@@ -510,14 +510,14 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
                         await opened.peek(0)
         assert returned < 120
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 @pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
 def test_a_cancelled_open_excludes_nobody(service, queue, protocol):
     """It does not break the connection either, although the interface was being bound."""
 
-    async def programme():
+    async def program():
         for turns in range(40):
             async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
                 opening = asyncio.create_task(manager.open(queue, exclusive=True, protocol=protocol))
@@ -542,11 +542,11 @@ def test_a_cancelled_open_excludes_nobody(service, queue, protocol):
                 with pytest.raises(openmsmq.ReceiveTimeout):
                     await opened.receive(0)
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_cancelling_the_block_puts_the_message_back(service, qm, queue):
-    async def programme():
+    async def program():
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             async with await manager.open(queue) as opened:
                 put(qm, queue, "kept")
@@ -564,7 +564,7 @@ def test_cancelling_the_block_puts_the_message_back(service, qm, queue):
                     await task
                 assert (await opened.receive(0)).decode() == "kept"
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_the_package_names_the_errors_of_remote_read():

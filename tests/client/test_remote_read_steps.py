@@ -328,7 +328,7 @@ def test_whenever_a_receive_is_cancelled_the_message_is_returned_or_free(read, a
     """A second cancellation, `again` loop iterations later, does not stop the cleanup."""
     outcomes = set()
 
-    async def programme(turns):
+    async def program(turns):
         server = Server()
         runner, opened = Runner(server), handle()
         receiving = asyncio.create_task(runner.receive(opened.take(READS[read])))
@@ -350,12 +350,12 @@ def test_whenever_a_receive_is_cancelled_the_message_is_returned_or_free(read, a
         outcomes.add(type(result))
 
     for turns in range(30):
-        asyncio.run(programme(turns))
+        asyncio.run(program(turns))
     assert outcomes == {asyncio.CancelledError, Message}
 
 
 def test_a_late_cancellation_ends_the_next_receive():
-    async def programme():
+    async def program():
         server = Server()
         runner, opened = Runner(server), handle()
 
@@ -375,11 +375,11 @@ def test_a_late_cancellation_ends_the_next_receive():
             await task
         assert server.there and not server.locked
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_a_late_timeout_ends_nothing():
-    async def programme():
+    async def program():
         server = Server()
         runner, opened = Runner(server), handle()
         async with asyncio.timeout(None) as timeout:
@@ -397,4 +397,4 @@ def test_a_late_timeout_ends_nothing():
         with pytest.raises(ReceiveTimeout):
             await runner.receive(opened.take(READS["plain"]))
 
-    asyncio.run(programme())
+    asyncio.run(program())

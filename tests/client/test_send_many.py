@@ -132,7 +132,7 @@ def test_the_error_of_a_lost_connection_lists_unknown_outcomes(tmp_path):
 
 
 def test_asyncio_tasks_send_many_messages_too(service, qm, queue):
-    async def programme():
+    async def program():
         async with openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             async with manager.open(queue, "send") as opened:
                 identifiers = await opened.send_many((bytes(size) for size in [0, 70_000, 5, 200_000] * 30), label="x")
@@ -141,7 +141,7 @@ def test_asyncio_tasks_send_many_messages_too(service, qm, queue):
                 assert [each is None for each in failed.value.sent] == [False, True]
                 return identifiers
 
-    identifiers = asyncio.run(programme())
+    identifiers = asyncio.run(program())
     with qm.open(queue, "peek") as opened:
         found = list(opened)
     assert [message.id for message in found][:-1] == identifiers

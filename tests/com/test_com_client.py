@@ -82,7 +82,7 @@ def test_an_object_as_body_has_the_type_that_every_reader_sees(
     assert (received.body, received.body_type) == (CLASS.bytes_le + b"state", 68)
 
 
-class Saving:
+class UnsavableObject:
     """A client object that cannot be saved."""
 
     def __init__(self, size: int = 0, patience: float = 0, interface: Any = com.IPersistStream) -> None:
@@ -109,14 +109,16 @@ class Saving:
 @pytest.mark.parametrize(
     ("target", "hresult"),
     [
-        (Saving(interface=com.IPersistStream, size=(4 << 20) + 1), ComResult.STG_E_MEDIUMFULL),
-        (Saving(interface=IDispatch), ComResult.E_INVALIDARG),
-        pytest.param(Saving(patience=3600), ComResult.RPC_E_DISCONNECTED, marks=pytest.mark.slow),  # takes 10 s
+        (UnsavableObject(interface=com.IPersistStream, size=(4 << 20) + 1), ComResult.STG_E_MEDIUMFULL),
+        (UnsavableObject(interface=IDispatch), ComResult.E_INVALIDARG),
+        pytest.param(
+            UnsavableObject(patience=3600), ComResult.RPC_E_DISCONNECTED, marks=pytest.mark.slow
+        ),  # takes 10 s
     ],
     ids=["too large", "without state", "slow"],
 )
 def test_an_object_that_cannot_be_saved_is_an_error_and_the_message_stays(
-    new: Callable[[str], Any], target: Saving, hresult: int
+    new: Callable[[str], Any], target: UnsavableObject, hresult: int
 ) -> None:
     message, before = new("MSMQMessage"), new("MSMQMessage")
     message.Body = "before"

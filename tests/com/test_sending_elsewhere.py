@@ -125,9 +125,7 @@ def test_a_message_without_transaction_reaches_a_queue_that_is_not_transactional
 
 
 @pytest.mark.parametrize("where", ["here", "public here"])
-def test_a_single_message_to_a_queue_of_this_machine_that_is_not_transactional_is_a_plain_one(
-    pair: Pair, where: str
-) -> None:
+def test_a_single_message_to_a_local_nontransactional_queue_is_nontransactional(pair: Pair, where: str) -> None:
     """[MC-MQAC] 2.2.2.1: it is "not to be performed in the context of a transaction"."""
     send(pair, f"{where} plain", SINGLE)
     (place,) = readers(pair, f"{where} plain")

@@ -11,7 +11,7 @@ collect_ignore = (
         "test_arguments.py",
         "test_captures.py",
         "test_differential.py",
-        "test_plain_calls.py",
+        "test_fast_path.py",
         "test_request_streams.py",
         "test_requests.py",
         "test_ring.py",

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from compiled.test_plain_calls import (
+from compiled.test_fast_path import (
     OPEN,
     SEND,
-    Door,
+    LocalServer,
 )
 from compiled.test_requests import express, request
 from msrpc.rpc.client_connection import ClientConnection
@@ -71,41 +71,41 @@ class Stream:
         assert answer[-4:] == bytes(4)
 
 
-def through_a_loop(scenario: Callable[[Door, tuple[str, int]], Coroutine[Any, Any, None]]) -> None:
+def through_a_loop(scenario: Callable[[LocalServer, tuple[str, int]], Coroutine[Any, Any, None]]) -> None:
     """Run a scenario with a listening server."""
 
     async def run() -> None:
-        door, loop = Door(True), asyncio.get_running_loop()
+        local, loop = LocalServer(True), asyncio.get_running_loop()
 
         def when_durable(callback: Callable[[], object], calls: int = 1) -> None:
             loop.call_soon(synced, callback)
 
         def synced(callback: Callable[[], object]) -> None:
             callback()
-            door.rpc.flush()
+            local.rpc.flush()
 
-        door.server.environment.when_durable = when_durable
-        address = await door.rpc.listen("127.0.0.1", 0)
+        local.server.environment.when_durable = when_durable
+        address = await local.rpc.listen("127.0.0.1", 0)
         try:
-            await scenario(door, address)
+            await scenario(local, address)
         finally:
-            door.rpc.close()
-            await until(lambda: not door.rpc.connections)
+            local.rpc.close()
+            await until(lambda: not local.rpc.connections)
 
     asyncio.run(run())
 
 
 def test_all_sockets_are_read_even_if_one_poll_does_not_return_them_all() -> None:
-    async def scenario(door: Door, address: tuple[str, int]) -> None:
+    async def scenario(local: LocalServer, address: tuple[str, int]) -> None:
         streams = [await Stream.open(address) for _ in range(150)]
         for stream in streams:
             await stream.ready()
-        before = len(door.server.world.queue("a"))
+        before = len(local.server.world.queue("a"))
         await asyncio.gather(*(stream.send(5) for stream in streams))
-        assert len(door.server.world.queue("a")) == before + 150
+        assert len(local.server.world.queue("a")) == before + 150
         for stream in streams:
             stream.writer.close()
-        await until(lambda: not door.rpc.connections)
+        await until(lambda: not local.rpc.connections)
 
     through_a_loop(scenario)
 
@@ -120,7 +120,7 @@ async def until(look: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("rude", [False, True])
 def test_a_disconnected_peer_is_removed_and_the_others_are_served(rude: bool) -> None:
-    async def scenario(door: Door, address: tuple[str, int]) -> None:
+    async def scenario(local: LocalServer, address: tuple[str, int]) -> None:
         going, staying = await Stream.open(address), await Stream.open(address)
         for stream in (going, staying):
             await stream.ready()
@@ -128,26 +128,26 @@ def test_a_disconnected_peer_is_removed_and_the_others_are_served(rude: bool) ->
             sock = going.writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         going.writer.close()
-        await until(lambda: len(door.rpc.connections) == 1)
+        await until(lambda: len(local.rpc.connections) == 1)
         for call in range(5):
             await staying.send(call + 3)
         staying.writer.write_eof()
         assert await asyncio.wait_for(staying.reader.read(), 10) == b""
-        await until(lambda: not door.rpc.connections)
+        await until(lambda: not local.rpc.connections)
 
     through_a_loop(scenario)
 
 
 def test_a_fragmented_request_and_whole_ones_after_it_are_answered() -> None:
-    async def scenario(door: Door, address: tuple[str, int]) -> None:
+    async def scenario(local: LocalServer, address: tuple[str, int]) -> None:
         stream = await Stream.open(address)
         await stream.ready()
         pdus = b"".join(request(1, SEND.opnum, express(stream.handle), 10 + call) for call in range(6))
         for end in (5, 30, 700, 701, len(pdus)):
-            read = door.rpc.statistics.packets_in
+            read = local.rpc.statistics.packets_in
             stream.writer.write(pdus[:end])
             pdus = pdus[end:]
-            await until(lambda read=read: door.rpc.statistics.packets_in > read)  # type: ignore[misc]
+            await until(lambda read=read: local.rpc.statistics.packets_in > read)  # type: ignore[misc]
         answers = [(await asyncio.wait_for(stream.pdu(), 10))[12] for _ in range(6)]
         assert answers == list(range(10, 16))
         await stream.send(77)
@@ -157,10 +157,10 @@ def test_a_fragmented_request_and_whole_ones_after_it_are_answered() -> None:
 
 
 def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() -> None:
-    async def scenario(door: Door, address: tuple[str, int]) -> None:
+    async def scenario(local: LocalServer, address: tuple[str, int]) -> None:
         stream = await Stream.open(address, room=4096)
         await stream.ready()
-        (connection,) = door.rpc.connections
+        (connection,) = local.rpc.connections
         transport: Any = connection._transport
         transport.set_write_buffer_limits(high=0)
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -172,7 +172,7 @@ def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() -> None:
 
         def is_still() -> bool:
             """Whether the queue has not grown in 100 checks and the connection is paused."""
-            seen.append(len(door.server.world.queue("a")))
+            seen.append(len(local.server.world.queue("a")))
             return connection._hold & DEAF and seen[-100:] == [seen[-1]] * 100
 
         await until(is_still)

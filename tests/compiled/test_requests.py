@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import seeds
-from compiled.test_plain_calls import (
+from compiled.test_fast_path import (
     END,
     RECEIVE,
     SEND,
     START,
     Connection,
-    Door,
+    LocalServer,
     SocketConnection,
     in_a_loop,
     some_end,
@@ -61,13 +61,13 @@ def source_of(client: Connection) -> requests.Source:
     return source
 
 
-def send_stub(door: Door, body: bytes = b"body", number: int = 0) -> bytes:
+def send_stub(local: LocalServer, body: bytes = b"body", number: int = 0) -> bytes:
     ptb = send_buffer(Message(label="l", body=body, delivery_guarantee=1))
-    return SEND.encode_request(m.rpc_ACSendMessageEx_Request(door.handles[number][0], ptb, None))
+    return SEND.encode_request(m.rpc_ACSendMessageEx_Request(local.handles[number][0], ptb, None))
 
 
-def receive_stub(door: Door, number: int = 0) -> bytes:
-    return RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[number][0], receive_buffer(0, 0)))
+def receive_stub(local: LocalServer, number: int = 0) -> bytes:
+    return RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(local.readers[number][0], receive_buffer(0, 0)))
 
 
 def express(handle: bytes) -> bytes:
@@ -83,13 +83,13 @@ def request(context: int, opnum: int, stub: bytes, call: int, **odd: int) -> byt
     return pdu(0, call, struct.pack("<IHH", len(stub), context, opnum) + stub, **odd)
 
 
-def some_pdu(chance: random.Random, door: Door, call: int) -> bytes:
+def some_pdu(chance: random.Random, local: LocalServer, call: int) -> bytes:
     """Return mostly plain requests, sometimes other PDUs."""
     context, opnum, stub = chance.choice((
-        (1, SEND.opnum, some_send(chance, chance.choice(door.handles[0][:5]))),
-        (1, RECEIVE.opnum, some_receive(chance, chance.choice(door.readers[0]))),
-        (2, START.opnum, some_start(chance, chance.choice(door.remote_readers[0]), chance.randrange(5))),
-        (2, END.opnum, some_end(chance, chance.choice(door.remote_readers[0]), chance.randrange(5))),
+        (1, SEND.opnum, some_send(chance, chance.choice(local.handles[0][:5]))),
+        (1, RECEIVE.opnum, some_receive(chance, chance.choice(local.readers[0]))),
+        (2, START.opnum, some_start(chance, chance.choice(local.remote_readers[0]), chance.randrange(5))),
+        (2, END.opnum, some_end(chance, chance.choice(local.remote_readers[0]), chance.randrange(5))),
     ))  # fmt: skip
     dice = chance.random()
     if dice < 0.86:
@@ -110,35 +110,35 @@ def test_native_and_python_reading_of_a_stream_have_the_same_result(number: int)
     chance = seeds.chance(f"streams of requests {number}")
 
     def work() -> None:
-        doors = [Door(True, ReadByPython), Door(True, SocketConnection)]
-        fast = doors[1].clients[0]
+        servers = [LocalServer(True, ReadByPython), LocalServer(True, SocketConnection)]
+        fast = servers[1].clients[0]
         assert isinstance(fast, SocketConnection)
         seed = chance.random()
-        streams = [some_stream(random.Random(seed), door) for door in doors]
+        streams = [some_stream(random.Random(seed), local) for local in servers]
         assert streams[0] == streams[1]  # including the handles
-        for door in doors:
-            door.clients[0].hear(request(1, SEND.opnum, send_stub(door), 1))
+        for local in servers:
+            local.clients[0].hear(request(1, SEND.opnum, send_stub(local), 1))
         assert source_of(fast).is_open
         opened = 0
         for part in cut(chance, streams[0]):
-            for door in doors:
-                client = door.clients[0]
+            for local in servers:
+                client = local.clients[0]
                 assert isinstance(client, SocketConnection)
                 if not client.transport.closed:
                     client.hear(part)
             opened += source_of(fast).is_open
             if chance.random() < 0.3:
-                for door in doors:
-                    door.settle()
-        for door in doors:
-            door.settle()
+                for local in servers:
+                    local.settle()
+        for local in servers:
+            local.settle()
         assert opened or fast.transport.closed
-        slow_said, fast_said = (door.clients[0].said() for door in doors)
+        slow_said, fast_said = (local.clients[0].said() for local in servers)
         assert fast_said == slow_said
-        assert doors[1].contents() == doors[0].contents()
+        assert servers[1].contents() == servers[0].contents()
 
-    def some_stream(chance: random.Random, door: Door) -> list[bytes]:
-        return [some_pdu(chance, door, call) for call in range(100, 220)]
+    def some_stream(chance: random.Random, local: LocalServer) -> list[bytes]:
+        return [some_pdu(chance, local, call) for call in range(100, 220)]
 
     in_a_loop(work)
 
@@ -159,44 +159,44 @@ def cut(chance: random.Random, pdus: list[bytes]) -> Iterator[bytes]:
 
 def test_more_requests_than_are_gathered_come_in_one_read() -> None:
     def work() -> None:
-        door = Door(True, SocketConnection)
-        client, count = door.clients[0], 2 * MOST_GATHERED + 50
-        client.hear(b"".join(request(1, SEND.opnum, send_stub(door), 100 + index) for index in range(count)))
-        door.settle()
-        assert len(client.said()) == count * len(answer_to_send(door))
-        assert len(door.server.world.queue("a")) == count + 1
+        local = LocalServer(True, SocketConnection)
+        client, count = local.clients[0], 2 * MOST_GATHERED + 50
+        client.hear(b"".join(request(1, SEND.opnum, send_stub(local), 100 + index) for index in range(count)))
+        local.settle()
+        assert len(client.said()) == count * len(answer_to_send(local))
+        assert len(local.server.world.queue("a")) == count + 1
 
-    def answer_to_send(door: Door) -> bytes:
-        client = door.clients[1]
-        client.hear(request(1, SEND.opnum, send_stub(door, number=1), 7))
-        door.settle()
+    def answer_to_send(local: LocalServer) -> bytes:
+        client = local.clients[1]
+        client.hear(request(1, SEND.opnum, send_stub(local, number=1), 7))
+        local.settle()
         return client.said()
 
     in_a_loop(work)
 
 
-def filled(connection: type[Connection] = SocketConnection, body: bytes = b"body") -> Door:
+def filled(connection: type[Connection] = SocketConnection, body: bytes = b"body") -> LocalServer:
     """Return a queue with 20 messages, and a source that has read their sends."""
-    door = Door(True, connection)
-    client = door.clients[0]
+    local = LocalServer(True, connection)
+    client = local.clients[0]
     for call in range(20):
-        client.hear(request(1, SEND.opnum, send_stub(door, body), 100 + call))
-    door.settle()
+        client.hear(request(1, SEND.opnum, send_stub(local, body), 100 + call))
+    local.settle()
     client.said()
     assert source_of(client).is_open
-    return door
+    return local
 
 
 def test_a_disconnected_client_receives_no_message() -> None:
     def work() -> None:
-        door = filled()
-        first, second = door.clients
+        local = filled()
+        first, second = local.clients
         assert isinstance(first, SocketConnection)
-        first.hear(request(1, RECEIVE.opnum, receive_stub(door), 1))
-        second.hear(request(1, RECEIVE.opnum, receive_stub(door, 1), 1))
+        first.hear(request(1, RECEIVE.opnum, receive_stub(local), 1))
+        second.hear(request(1, RECEIVE.opnum, receive_stub(local, 1), 1))
         first.far.close()
-        door.settle()
-        assert len(door.server.world.queue("a")) == 19
+        local.settle()
+        assert len(local.server.world.queue("a")) == 19
         assert len(second.said()) > 200
 
     in_a_loop(work)
@@ -206,12 +206,12 @@ def test_nothing_is_written_to_a_socket_that_its_transport_has_closed() -> None:
     """Its descriptor may belong to another connection by then."""
 
     def work() -> None:
-        door = filled()
-        client = door.clients[0]
+        local = filled()
+        client = local.clients[0]
         assert isinstance(client, SocketConnection)
-        client.hear(request(1, SEND.opnum, send_stub(door), 1))
+        client.hear(request(1, SEND.opnum, send_stub(local), 1))
         client.transport.closed = True
-        door.settle()
+        local.settle()
         assert client.said() == b""
         client.protocol.connection_lost(None)
         assert source_free(client)
@@ -224,13 +224,13 @@ def test_nothing_is_written_to_a_socket_that_its_transport_has_closed() -> None:
 
 def test_what_was_sent_before_the_connection_was_lost_was_sent() -> None:
     def work() -> None:
-        door = filled()
-        client = door.clients[0]
+        local = filled()
+        client = local.clients[0]
         assert isinstance(client, SocketConnection)
-        client.hear(request(1, SEND.opnum, send_stub(door), 1))
+        client.hear(request(1, SEND.opnum, send_stub(local), 1))
         client.protocol.connection_lost(None)
-        door.settle()
-        assert len(door.server.world.queue("a")) == 21
+        local.settle()
+        assert len(local.server.world.queue("a")) == 21
 
     in_a_loop(work)
 
@@ -238,11 +238,11 @@ def test_what_was_sent_before_the_connection_was_lost_was_sent() -> None:
 def test_the_transport_sends_what_the_socket_does_not_take_and_all_that_follows() -> None:
     def work() -> None:
         body = bytes(range(256)) * 15
-        door, expected = filled(body=body), filled(body=body)
-        client = door.clients[0]
+        local, expected = filled(body=body), filled(body=body)
+        client = local.clients[0]
         assert isinstance(client, SocketConnection)
         client.protocol._transport.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # type: ignore[union-attr]
-        for each in (door, expected):
+        for each in (local, expected):
             each.clients[0].hear(
                 b"".join(request(1, RECEIVE.opnum, wide_receive(each), 500 + call) for call in range(12))
             )
@@ -250,49 +250,49 @@ def test_the_transport_sends_what_the_socket_does_not_take_and_all_that_follows(
             each.rpc.flush()
         assert client.transport.later
         before = len(client.transport.later)
-        for each in (door, expected):
+        for each in (local, expected):
             each.clients[0].hear(request(1, RECEIVE.opnum, wide_receive(each), 600))
             each.settle()
             each.rpc.flush()
         assert len(client.transport.later) == before + 1  # queued after the pending responses
         assert client.said() == expected.clients[0].said()
 
-    def wide_receive(door: Door) -> bytes:
+    def wide_receive(local: LocalServer) -> bytes:
         buffer = receive_buffer(1 << 12, 100)
-        return RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[0][0], buffer))
+        return RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(local.readers[0][0], buffer))
 
     in_a_loop(work)
 
 
 def test_a_timed_call_is_one_of_those_that_came_together() -> None:
     def work() -> None:
-        door = filled()
+        local = filled()
         observed: list[tuple[str, int]] = []
         timings = Timings(lambda name, opnum, seconds: observed.append((name, opnum)), lambda: 1.0, lambda end: 4)
-        door.rpc.calls.time_calls(timings)
-        client = door.clients[0]
-        client.hear(b"".join(request(1, SEND.opnum, send_stub(door), 100 + call) for call in range(12)))
-        door.settle()
+        local.rpc.calls.time_calls(timings)
+        client = local.clients[0]
+        client.hear(b"".join(request(1, SEND.opnum, send_stub(local), 100 + call) for call in range(12)))
+        local.settle()
         assert observed == [("qmcomm2", SEND.opnum)]
         assert len(client.answers()) == 0  # `client` has not made these calls
-        assert len(door.server.world.queue("a")) == 32
+        assert len(local.server.world.queue("a")) == 32
 
     in_a_loop(work)
 
 
 def test_a_request_in_two_pieces_is_read_by_native_code_wherever_it_was_cut() -> None:
     def work() -> None:
-        door = Door(True, SocketConnection)
-        client = door.clients[0]
-        source, sent = source_of(client), request(1, SEND.opnum, send_stub(door), 77)
+        local = LocalServer(True, SocketConnection)
+        client = local.clients[0]
+        source, sent = source_of(client), request(1, SEND.opnum, send_stub(local), 77)
         for at in range(1, len(sent)):
             client.hear(sent + sent[:at] if at % 2 else sent[:at])
             assert source.is_open and source.incomplete_since == source.heard
-            door.settle()
+            local.settle()
             client.hear(sent[at:])
-            assert isinstance(door.rpc.calls._gathered[-1], requests.Request)
+            assert isinstance(local.rpc.calls._gathered[-1], requests.Request)
             assert source.is_open and not source.incomplete_since
-            door.settle()
+            local.settle()
             assert client.said().count(b"\5\0\2\3") == (2 if at % 2 else 1)  # responses
 
     in_a_loop(work)
@@ -309,9 +309,9 @@ def test_an_invalid_request_ends_as_in_python(odd: dict[str, int]) -> None:
         for at in range(1, 40):
             said = []
             for connection in (ReadByPython, SocketConnection):
-                door = Door(True, connection)
-                client = door.clients[0]
-                client.hear(request(1, SEND.opnum, send_stub(door), 5))
+                local = LocalServer(True, connection)
+                client = local.clients[0]
+                client.hear(request(1, SEND.opnum, send_stub(local), 5))
                 strange = request(odd.get("context", 1), odd.get("opnum", SEND.opnum), bytes(16), odd.get("call", 6))
                 changed = bytearray(strange)
                 for name, (place, size) in FIELDS.items():
@@ -319,7 +319,7 @@ def test_an_invalid_request_ends_as_in_python(odd: dict[str, int]) -> None:
                         changed[place : place + size] = odd[name].to_bytes(size, "little")
                 client.hear(bytes(changed[:at]))
                 client.hear(bytes(changed[at:]))
-                door.settle()
+                local.settle()
                 assert isinstance(client, SocketConnection)
                 said.append((client.said(), client.transport.closed))
             assert said[0] == said[1]
@@ -329,11 +329,11 @@ def test_an_invalid_request_ends_as_in_python(odd: dict[str, int]) -> None:
 
 def test_a_request_that_does_not_get_on_closes_its_connection() -> None:
     def work() -> None:
-        door = Door(True, SocketConnection)
-        client = door.clients[0]
+        local = LocalServer(True, SocketConnection)
+        client = local.clients[0]
         assert isinstance(client, SocketConnection)
         source, limits = source_of(client), ServerLimits(incomplete_pdu=60)
-        sent = request(1, SEND.opnum, send_stub(door), 77)
+        sent = request(1, SEND.opnum, send_stub(local), 77)
         client.hear(sent[:10])
         begun = source.incomplete_since
         client.hear(sent[10:30])
@@ -356,54 +356,54 @@ def test_cancelled_calls_are_answered_and_orphaned_ones_are_not(kind: int, answe
     """Both calls are executed, because they arrived before the PDU."""
 
     def work() -> None:
-        door = filled()
-        client = door.clients[0]
-        client.hear(request(1, SEND.opnum, send_stub(door), 1) + request(1, SEND.opnum, send_stub(door), 2))
+        local = filled()
+        client = local.clients[0]
+        client.hear(request(1, SEND.opnum, send_stub(local), 1) + request(1, SEND.opnum, send_stub(local), 2))
         client.hear(pdu(kind, 2, b""))
-        door.settle()
+        local.settle()
         said = client.said()
         assert said.count(b"\x05\x00\x02\x03") == answers
-        assert len(door.server.world.queue("a")) == 22
+        assert len(local.server.world.queue("a")) == 22
 
     in_a_loop(work)
 
 
 def test_answers_of_one_turn_leave_in_one_write() -> None:
     def work() -> None:
-        door = filled()
-        before = door.rpc.statistics.packets_out
-        client = door.clients[0]
-        client.hear(b"".join(request(1, SEND.opnum, send_stub(door), 100 + call) for call in range(12)))
-        door.settle()
+        local = filled()
+        before = local.rpc.statistics.packets_out
+        client = local.clients[0]
+        client.hear(b"".join(request(1, SEND.opnum, send_stub(local), 100 + call) for call in range(12)))
+        local.settle()
         assert client.said()
-        assert door.rpc.statistics.packets_out == before + 1
+        assert local.rpc.statistics.packets_out == before + 1
 
     in_a_loop(work)
 
 
 def test_nothing_is_kept_of_connections_that_are_gone() -> None:
-    def blocks(door: Door, count: int) -> int:
+    def blocks(local: LocalServer, count: int) -> int:
         for _ in range(count):
-            client = SocketConnection(door.server, door.rpc, UNAUTHENTICATED)
+            client = SocketConnection(local.server, local.rpc, UNAUTHENTICATED)
             client.hear(request(0, 200, b"", 1))
-            client.hear(request(1, SEND.opnum, send_stub(door), 2))
+            client.hear(request(1, SEND.opnum, send_stub(local), 2))
             client.protocol.connection_lost(None)
             client.far.close()
             client.transport.near.close()
-            door.rpc.calls.serve_gathered()
+            local.rpc.calls.serve_gathered()
         gc.collect()
         return sys.getallocatedblocks()
 
     def work() -> None:
-        door = Door(True, SocketConnection)
-        blocks(door, 20)
-        first = blocks(door, 20)
-        assert blocks(door, 20) - first < 200
+        local = LocalServer(True, SocketConnection)
+        blocks(local, 20)
+        first = blocks(local, 20)
+        assert blocks(local, 20) - first < 200
 
     in_a_loop(work)
 
 
-class Odd:
+class NotACall:
     """An object that is neither a call nor a request."""
 
 
@@ -420,15 +420,16 @@ def test_invalid_arguments_are_refused() -> None:
     bad_calls: list[Callable[[], Any]] = [
         lambda: poller.add(5), lambda: poller.remove(5), lambda: poller.read((), 1), lambda: poller.read([], "x"),
         lambda: requests.Poller(1),
-        lambda: source.know([], None, None, 1), lambda: source.know({}, None, Odd(), 1),
-        lambda: source.know({1: 2}, None, None, 1), lambda: source.know({1: (2, [3])}, None, Odd(), 1),
-        lambda: source.know({1: (2, 3)}, None, Odd(), 1), lambda: source.know({}, None, None, "x"),
-        lambda: requests.answer([Odd()], [b""]), lambda: requests.answer([Odd()], [""]),
+        lambda: source.know([], None, None, 1), lambda: source.know({}, None, NotACall(), 1),
+        lambda: source.know({1: 2}, None, None, 1), lambda: source.know({1: (2, [3])}, None, NotACall(), 1),
+        lambda: source.know({1: (2, 3)}, None, NotACall(), 1), lambda: source.know({}, None, None, "x"),
+        lambda: requests.answer([NotACall()], [b""]), lambda: requests.answer([NotACall()], [""]),
         lambda: requests.answer([], [b""]),
-        lambda: requests.answer((), ()), lambda: requests.flush([Odd()]), lambda: requests.flush(()),
-        lambda: requests.stubs([Odd()]), lambda: requests.stubs(5), lambda: requests.leading_words([Odd()]),
-        lambda: requests.held([Odd()], "kind"), lambda: requests.held((), "kind"), lambda: requests.any_abandoned(()),
-        lambda: requests.any_abandoned([Odd()]), lambda: requests.by_operation([Odd(), Odd()]),
+        lambda: requests.answer((), ()), lambda: requests.flush([NotACall()]), lambda: requests.flush(()),
+        lambda: requests.stubs([NotACall()]), lambda: requests.stubs(5), lambda: requests.leading_words([NotACall()]),
+        lambda: requests.held([NotACall()], "kind"), lambda: requests.held((), "kind"),
+        lambda: requests.any_abandoned(()),
+        lambda: requests.any_abandoned([NotACall()]), lambda: requests.by_operation([NotACall(), NotACall()]),
         lambda: requests.by_operation(()), lambda: requests.by_operation(5),
         requests.Request,
     ]  # fmt: skip
@@ -440,17 +441,17 @@ def test_invalid_arguments_are_refused() -> None:
 
 
 def test_what_the_system_does_not_watch_the_transport_reads_on() -> None:
-    class Refusing:
+    class FullPoller:
         def add(self, source: requests.Source) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def work() -> None:
-        door = Door(True)
-        door.rpc.poller = Refusing()  # type: ignore[assignment]
-        client = SocketConnection(door.server, door.rpc, UNAUTHENTICATED)
+        local = LocalServer(True)
+        local.rpc.poller = FullPoller()  # type: ignore[assignment]
+        client = SocketConnection(local.server, local.rpc, UNAUTHENTICATED)
         handle = client.open("a", Access.SEND).phQueue
         client.hear(request(1, SEND.opnum, express(handle), 50))
-        door.settle()
+        local.settle()
         assert client.protocol._reader == BY_TRANSPORT
         assert client.said()[12] == 50
 
@@ -458,24 +459,24 @@ def test_what_the_system_does_not_watch_the_transport_reads_on() -> None:
 
 
 def test_what_the_system_does_not_watch_again_after_a_pause_the_transport_reads_on() -> None:
-    class Refusing:
+    class FullPoller:
         def add(self, source: requests.Source) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def work() -> None:
-        door = Door(True)
-        client = SocketConnection(door.server, door.rpc, UNAUTHENTICATED)
+        local = LocalServer(True)
+        client = SocketConnection(local.server, local.rpc, UNAUTHENTICATED)
         handle = client.open("a", Access.SEND).phQueue
         client.hear(request(1, SEND.opnum, express(handle), 50))
-        door.settle()
+        local.settle()
         assert client.protocol._reader == BY_POLLER and client.said()[12] == 50
         client.protocol._pause_reading()
-        door.rpc.poller, real = Refusing(), door.rpc.poller  # type: ignore[assignment]
+        local.rpc.poller, real = FullPoller(), local.rpc.poller  # type: ignore[assignment]
         client.protocol._resume()
         assert client.protocol._reader == BY_TRANSPORT
-        door.rpc.poller = real
+        local.rpc.poller = real
         client.hear(request(2, SEND.opnum, express(handle), 51))
-        door.settle()
+        local.settle()
         assert client.said()[12] == 51
 
     in_a_loop(work)
@@ -493,10 +494,10 @@ def test_what_the_system_does_not_watch_again_after_a_pause_the_transport_reads_
 
 def test_a_call_and_a_request_of_the_same_operation_go_together() -> None:
     def work() -> None:
-        door = filled()
-        client = door.clients[0]
-        client.hear(request(1, SEND.opnum, send_stub(door), 1) + request(1, RECEIVE.opnum, receive_stub(door), 2))
-        sent, received = door.rpc.calls._gathered
+        local = filled()
+        client = local.clients[0]
+        client.hear(request(1, SEND.opnum, send_stub(local), 1) + request(1, RECEIVE.opnum, receive_stub(local), 2))
+        sent, received = local.rpc.calls._gathered
         call = sent.owner.call_of(sent)
         assert isinstance(call, Call)
         assert (call.call_id, call.stub, call.interface) == (1, sent.stub, sent.interface)
@@ -505,7 +506,7 @@ def test_a_call_and_a_request_of_the_same_operation_go_together() -> None:
         assert requests.by_operation([received, sent, received]) == [[received, received], [sent]]
         assert requests.by_operation([]) == []
         assert requests.stubs(calls) == [sent.stub] * 3 + [received.stub]
-        assert requests.leading_words([received]) == [door.readers[0][0]]
+        assert requests.leading_words([received]) == [local.readers[0][0]]
         assert len(requests.held([sent, call], "RPC_QUEUE_HANDLE")) == 2
         assert requests.held([sent, call], "another") == []
         assert not requests.any_abandoned(calls)

@@ -79,13 +79,13 @@ def test_an_error_among_others_is_named_and_the_next_syncs_have_none(ring: Ring,
 
 
 def test_invalid_descriptors_are_refused_and_nothing_is_submitted(ring: Ring, handles: list[int]) -> None:
-    class Closing:
+    class ClosesRing:
         def __index__(self) -> int:
             ring.close()
             return handles[0]
 
     fine = handles[0]
-    for wrong in (["a"], [fine, 1.0], [fine, None], [Closing()], (fine,), fine, None):
+    for wrong in (["a"], [fine, 1.0], [fine, None], [ClosesRing()], (fine,), fine, None):
         with pytest.raises(TypeError):
             ring.submit(wrong)  # type: ignore[arg-type]
     for wrong in ([fine, -1], [-(1 << 40)], [1 << 31], [fine] * (ENTRIES + 1)):

@@ -143,7 +143,7 @@ class Browser:
 
 
 @dataclass
-class OwnWeb:
+class FreshDaemon:
     """A daemon for a single test, and its users."""
 
     daemon: Daemon

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, OwnWeb
+from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, FreshDaemon
 from daemon import Daemon
 from openmsmq.accounts.users import UsersFile
-from wanted import library, missing
+from requirements import library, missing
 
 _numbers = itertools.count(1)
 # Only administrators may read the system queues, as by default.
@@ -55,12 +55,12 @@ def queue(client: Client) -> str:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[OwnWeb]:
+def own(tmp_path: Path) -> Iterator[FreshDaemon]:
     """A daemon that the test may stop or break."""
     directory = tmp_path / "data"
     accounts = users(directory)
     with Daemon(directory, *OPTIONS) as daemon:
-        yield OwnWeb(daemon, accounts)
+        yield FreshDaemon(daemon, accounts)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 
 from console.browser import ADMINISTRATOR, PASSWORD, port_of
 from daemon import Daemon, eventually
-from wanted import library
+from requirements import library
 
 
 def says(locator: Any, text: str, seconds: float = 20) -> None:

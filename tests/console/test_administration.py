@@ -14,7 +14,7 @@ import pytest
 
 import openmsmq
 from console.browser import PASSWORD, USER, Browser, Client, Refused
-from console.browser import ask as ask_plainly
+from console.browser import ask as ask_without_login
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
 from openmsmq.admin.backup import MANIFEST, restore
@@ -239,7 +239,7 @@ def test_forwarded_headers_are_ignored_and_requests_are_not_logged(daemon: Daemo
     credentials = base64.b64encode(f"{client.user}:{client.password}".encode()).decode()
     headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/json",
                "X-Forwarded-For": "192.0.2.99", "X-Forwarded-Proto": "https"}  # fmt: skip
-    answer = ask_plainly(daemon, "POST", "/api/v1/queues", body, headers)
+    answer = ask_without_login(daemon, "POST", "/api/v1/queues", body, headers)
     assert answer.status == 201 and answer.headers["server"] is None
     records = client.get("/audit", action="queue.create")["records"]
     [peer] = {record["origin"]["peer"] for record in records if record["object"].endswith(name)}

@@ -17,7 +17,7 @@ from console.browser import ADMINISTRATOR, PASSWORD, Client, ask
 from console.conftest import OPTIONS, users
 from daemon import Daemon
 from openmsmq.queueing.outgoing_queues import OutgoingState
-from wanted import program
+from requirements import program
 
 FILES = Path(__file__).parents[2] / "packaging" / "prometheus"
 

@@ -26,7 +26,7 @@ LARGE = b"x" * (64 << 20)
 PARTS = 24  # number of parts in which a slow client reads
 
 
-class Large:
+class LargeResponse:
     """A response too large for socket buffers, sent in parts of a given size."""
 
     def __init__(self, size: int) -> None:
@@ -79,7 +79,7 @@ def rest(connection: socket.socket) -> int:
 
 
 def test_an_unread_response_is_aborted() -> None:
-    with served(Large(1 << 20)) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
+    with served(LargeResponse(1 << 20)) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         eventually(lambda: len(BoundedProtocol.open_connections) == 1)
         eventually(lambda: not BoundedProtocol.open_connections)
@@ -98,7 +98,7 @@ def test_an_answer_that_is_read_slowly_arrives_whole(size: int, monkeypatch: pyt
 
     monkeypatch.setattr(BoundedProtocol, "check_time", looking)
     assert PARTS * bounded.SWEEP > 2 * bounded.ANSWER_SECONDS
-    with served(Large(size)) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
+    with served(LargeResponse(size)) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         got, parts = 0, 0
         while part := connection.recv(1 << 20):

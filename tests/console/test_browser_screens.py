@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from console.shop import shop
+from console.screenshot_daemon import shop
 from console.tab import Tab
 from daemon import Daemon
-from wanted import library
+from requirements import library
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("pictures of the console")]
 IMAGES = Path(__file__).parents[2] / "docs" / "images" / "console"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from command_line import Ended, at, invoke
-from console.browser import PASSWORD, USER, Client, OwnWeb, Refused, port_of
+from command_line import CommandResult, at, invoke
+from console.browser import PASSWORD, USER, Client, FreshDaemon, Refused, port_of
 from console.certificate import self_signed
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
@@ -43,7 +43,7 @@ def url(daemon: Daemon) -> str:
     return f"http://127.0.0.1:{port_of(daemon)}"
 
 
-def run(daemon: Daemon, token: str, *arguments: str, **environment: str) -> Ended:
+def run(daemon: Daemon, token: str, *arguments: str, **environment: str) -> CommandResult:
     return invoke(*arguments, **{"OPENMSMQ_URL": url(daemon), "OPENMSMQ_TOKEN": token, **environment})
 
 
@@ -56,7 +56,7 @@ def path(client: Client, queue: str, operator: str, monitor: str) -> str:
     return path
 
 
-def documents(ended: Ended) -> list[dict[str, Any]]:
+def documents(ended: CommandResult) -> list[dict[str, Any]]:
     assert ended.code == 0, ended
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
@@ -298,7 +298,7 @@ def test_a_list_of_handles_continues_over_pages(
             assert caught.value.status == 400
 
 
-def test_top_shows_and_sorts_by_growth(own: OwnWeb) -> None:
+def test_top_shows_and_sorts_by_growth(own: FreshDaemon) -> None:
     token = own.client.post("/tokens", name="top", role="monitor")["secret"]
     with own.daemon.connect() as manager:
         for name, count in (("few", 1), ("many", 3)):
@@ -340,7 +340,7 @@ def test_handles_of_a_queue_that_is_not_there(daemon: Daemon, monitor: str) -> N
     assert ended.code == NOT_FOUND and "there is no queue nosuchqueue" in ended.stderr
 
 
-def test_a_daemon_that_is_gone_is_not_reached(own: OwnWeb) -> None:
+def test_a_daemon_that_is_gone_is_not_reached(own: FreshDaemon) -> None:
     token = own.client.post("/tokens", name="x", role="monitor")["secret"]
     where = url(own.daemon)
     own.daemon.stop()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Ended, at, invoke
+from command_line import CommandResult, at, invoke
 from console.browser import ADMINISTRATOR, PASSWORD, USER, Client, port_of
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
@@ -21,7 +21,7 @@ from openmsmq.cli.exit_codes import DENIED, FAILED, NOT_FOUND
 WRONG_USAGE = 2
 
 
-class Both:
+class LocalAndRemote:
     """Runs commands on a daemon through its URL (`there`) and on its data directory (`here`)."""
 
     def __init__(self, daemon: Daemon) -> None:
@@ -33,11 +33,11 @@ class Both:
         )  # fmt: skip
         self.token = str(json.loads(made.stdout)["secret"])
 
-    def there(self, *arguments: str, stdin: str = "", token: str = "") -> Ended:
+    def there(self, *arguments: str, stdin: str = "", token: str = "") -> CommandResult:
         given = {"OPENMSMQ_TOKEN": token or self.token, "OPENMSMQ_DATA_DIR": "/nowhere"}
         return invoke(*arguments, "--url", self.url, stdin=stdin, **given)
 
-    def here(self, *arguments: str, stdin: str = "") -> Ended:
+    def here(self, *arguments: str, stdin: str = "") -> CommandResult:
         return invoke(*arguments, "--data-dir", str(self.daemon.directory), stdin=stdin)
 
     def same(self, *arguments: str) -> str:
@@ -48,7 +48,7 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAndRemote]:
     """A daemon with backups and an active alarm, without anonymous access to metrics."""
     directory = tmp_path_factory.mktemp("elsewhere")
     users(directory / "data")
@@ -56,21 +56,21 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     options = ("--backup-directory", str(directory / "backups"), "--alarm-disk-megabytes", "999999999",
                "--no-allow-anonymous")  # fmt: skip
     with Daemon(directory / "data", *OPTIONS, *options) as daemon:
-        yield Both(daemon)
+        yield LocalAndRemote(daemon)
 
 
 def documents(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def secret_of(both: Both, user: str, role: str, name: str) -> str:
+def secret_of(both: LocalAndRemote, user: str, role: str, name: str) -> str:
     return both.here("token", "create", name, "--user", user, "--role", role).stdout.strip()
 
 
 # -- users and groups ----------------------------------------------------------------------------------------------
 
 
-def test_users_and_groups_are_managed_on_another_machine(both: Both) -> None:
+def test_users_and_groups_are_managed_on_another_machine(both: LocalAndRemote) -> None:
     added = both.there("user", "add", "carol", "--password-stdin", "--role", "monitor", stdin="Pa55 wörd\n")
     assert added.code == 0 and added.stdout.startswith("S-1-5-21-")
     carol = documents(both.same("user", "list", "--json"))[-1]
@@ -95,7 +95,7 @@ def test_users_and_groups_are_managed_on_another_machine(both: Both) -> None:
     assert "Pa55" not in logged and "0ther" not in logged
 
 
-def test_what_the_server_refuses_of_users_is_said(both: Both) -> None:
+def test_what_the_server_refuses_of_users_is_said(both: LocalAndRemote) -> None:
     for words, code, said in (
         (("remove", "nobody"), NOT_FOUND, "there is no user nobody"),
         (("remove", ""), NOT_FOUND, "a name is empty"),
@@ -113,7 +113,7 @@ def test_what_the_server_refuses_of_users_is_said(both: Both) -> None:
     assert both.same("user", "list", "--json").count("\n") == 2
 
 
-def test_users_are_for_administrators_in_that_role(both: Both) -> None:
+def test_users_are_for_administrators_in_that_role(both: LocalAndRemote) -> None:
     for user, role in ((ADMINISTRATOR, "operator"), (USER, "administrator")):
         token = secret_of(both, user, role, "looks at users")
         for words in (("user", "list"), ("audit",), ("settings",), ("backup", "--list"), ("user", "remove", "x")):
@@ -125,7 +125,7 @@ def test_users_are_for_administrators_in_that_role(both: Both) -> None:
 # -- URL or data directory -----------------------------------------------------------------------------------------
 
 
-def test_options_of_the_group_count_and_those_of_the_command_go_first(both: Both) -> None:
+def test_options_of_the_group_count_and_those_of_the_command_go_first(both: LocalAndRemote) -> None:
     data_dir = str(both.daemon.directory)
     listed = both.same("user", "list", "--json")
     given = {"OPENMSMQ_TOKEN": both.token}
@@ -136,7 +136,9 @@ def test_options_of_the_group_count_and_those_of_the_command_go_first(both: Both
     assert invoke("user", "list", "--json", **from_environment).stdout == listed
 
 
-def test_a_data_directory_that_is_typed_goes_before_a_url_of_the_environment(both: Both, tmp_path: Path) -> None:
+def test_a_data_directory_that_is_typed_goes_before_a_url_of_the_environment(
+    both: LocalAndRemote, tmp_path: Path
+) -> None:
     given = {"OPENMSMQ_URL": both.url, "OPENMSMQ_TOKEN": both.token}
     added = invoke("user", "--data-dir", str(tmp_path), "add", "zoe", "--password-stdin", stdin="x\n", **given)
     assert added.code == 0 and (tmp_path / "users.json").exists()
@@ -169,7 +171,7 @@ def test_options_that_do_not_fit_are_named(words: tuple[str, ...], said: str, tm
 # -- tokens --------------------------------------------------------------------------------------------------------
 
 
-def test_a_user_makes_a_token_with_the_password_from_another_machine(both: Both) -> None:
+def test_a_user_makes_a_token_with_the_password_from_another_machine(both: LocalAndRemote) -> None:
     words = ("token", "create", "of bob", "--user", USER, "--role", "operator", "--days", "3", "--password-stdin")
     made = both.there(*words, "--json", stdin=PASSWORD + "\n")
     [document] = documents(made.stdout)
@@ -188,7 +190,7 @@ def test_a_user_makes_a_token_with_the_password_from_another_machine(both: Both)
     assert both.there("token", "check", token=document["secret"]).code == DENIED
 
 
-def test_a_password_that_is_wrong_makes_no_token(both: Both) -> None:
+def test_a_password_that_is_wrong_makes_no_token(both: LocalAndRemote) -> None:
     words = ("token", "create", "none", "--user", ADMINISTRATOR, "--password-stdin")
     ended = both.there(*words, stdin="Wr0ng\n")
     assert ended.code == DENIED and "user or password" in ended.stderr and "Wr0ng" not in ended.stderr
@@ -198,7 +200,7 @@ def test_a_password_that_is_wrong_makes_no_token(both: Both) -> None:
 # -- audit log, alarms, settings -----------------------------------------------------------------------------------
 
 
-def test_the_audit_log_is_the_same_by_every_filter(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_audit_log_is_the_same_by_every_filter(both: LocalAndRemote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in pages of three records."""
     for number in range(4):
         Client(both.daemon).post("/queues", name=f"Audited{number}")
@@ -221,7 +223,7 @@ def test_the_audit_log_is_the_same_by_every_filter(both: Both, monkeypatch: pyte
     assert both.same(*queues, "--by", "al", "--json") == both.same(*queues, "--denied", "--json") == ""
 
 
-def test_alarms_are_the_same(both: Both) -> None:
+def test_alarms_are_the_same(both: LocalAndRemote) -> None:
     eventually(lambda: both.here("alarms", "--json").stdout)
     [alarm] = documents(both.same("alarms", "--json"))
     assert (alarm["name"], alarm["unit"]) == ("disk", "MB")
@@ -231,7 +233,7 @@ def test_alarms_are_the_same(both: Both) -> None:
     assert "raised" in both.same("alarms", "--history")
 
 
-def test_settings_in_force_are_shown_with_their_origin(both: Both) -> None:
+def test_settings_in_force_are_shown_with_their_origin(both: LocalAndRemote) -> None:
     everything = documents(both.same("settings", "--json"))
     assert len(everything) > 60 and {each["source"] for each in everything} >= {"default", "option"}
     assert all(each["default"] == (each["source"] == "default") for each in everything)
@@ -256,7 +258,7 @@ def test_a_directory_in_which_no_daemon_has_started_has_no_settings(tmp_path: Pa
 # -- definitions ---------------------------------------------------------------------------------------------------
 
 
-def test_definitions_are_written_compared_and_made_on_another_machine(both: Both, tmp_path: Path) -> None:
+def test_definitions_are_written_compared_and_made_on_another_machine(both: LocalAndRemote, tmp_path: Path) -> None:
     Client(both.daemon).post("/queues", name="defined", label="Defined")
     by_rpc = {**at(both.daemon), "OPENMSMQ_PASSWORD": PASSWORD, "OPENMSMQ_DATA_DIR": str(both.daemon.directory)}
     for local in ((), ("--local",)):
@@ -294,7 +296,7 @@ def test_definitions_are_written_compared_and_made_on_another_machine(both: Both
 
 
 def test_an_import_that_is_not_what_was_planned_is_said(
-    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    both: LocalAndRemote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "f.json").write_text(json.dumps({"format": 1, "queues": [{"name": "unmade"}]}))
     asked = by_http._ask
@@ -310,7 +312,7 @@ def test_an_import_that_is_not_what_was_planned_is_said(
 # -- backups -------------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_made_on_another_machine(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_is_made_on_another_machine(both: LocalAndRemote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_http, "_LOOK", 0.05)
     made = both.there("backup", "first")
     where = both.daemon.directory.parent / "backups" / "first"
@@ -330,7 +332,7 @@ def test_a_backup_is_made_on_another_machine(both: Both, monkeypatch: pytest.Mon
 # -- figures over time ---------------------------------------------------------------------------------------------
 
 
-def test_charts_are_shown_in_text(both: Both) -> None:
+def test_charts_are_shown_in_text(both: LocalAndRemote) -> None:
     points = eventually(lambda: (found := documents(both.there("series", "--json").stdout))[2:] and found)
     members = {"at", "messages", "came", "left", "dead", "sync", "call", "free"}
     assert set(points[0]) == members and points[0]["at"] < points[1]["at"] and points[0]["free"] > 0
@@ -342,6 +344,6 @@ def test_charts_are_shown_in_text(both: Both) -> None:
     assert both.there("series", "7d").code == WRONG_USAGE
 
 
-def test_figures_of_all_queues_are_for_administrators(both: Both) -> None:
+def test_figures_of_all_queues_are_for_administrators(both: LocalAndRemote) -> None:
     ended = both.there("series", token=secret_of(both, USER, "administrator", "figures"))
     assert ended.code == DENIED and "administrators" in ended.stderr

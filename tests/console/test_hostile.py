@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-import warm
-from console.browser import PASSWORD, Client, OwnWeb, ask, bare, port_of
+import fork_server
+from console.browser import PASSWORD, Client, FreshDaemon, ask, bare, port_of
 from console.certificate import self_signed
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
@@ -35,7 +35,7 @@ TLS = {"web_certificate": Path("c.pem"), "web_key": Path("k.pem")}
 def web_process(daemon: Daemon) -> psutil.Process:
     children = psutil.Process(daemon.pid).children()
     child = next(child for child in children if "openmsmq.console.serving" in child.cmdline())
-    return psutil.Process(warm.fork_of(child.pid))
+    return psutil.Process(fork_server.fork_of(child.pid))
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.x", ""])
@@ -61,7 +61,7 @@ def test_a_body_is_bounded(client: Client, queue: str) -> None:
     assert answer.status == 413
 
 
-def test_headers_that_come_slowly_are_not_waited_for(own: OwnWeb) -> None:
+def test_headers_that_come_slowly_are_not_waited_for(own: FreshDaemon) -> None:
     silent, slow = bare(own.daemon), bare(own.daemon)
     with silent, slow:
         slow.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
@@ -80,7 +80,7 @@ def test_headers_that_come_slowly_are_not_waited_for(own: OwnWeb) -> None:
     assert ask(own.daemon, "GET", "/livez").status == 200
 
 
-def test_connections_of_one_host_are_bounded(own: OwnWeb) -> None:
+def test_connections_of_one_host_are_bounded(own: FreshDaemon) -> None:
     held = [bare(own.daemon) for _ in range(CONNECTIONS_PER_PEER)]
     try:
         eventually(lambda: _is_refused(own.daemon))
@@ -103,7 +103,7 @@ def test_headers_are_bounded(daemon: Daemon) -> None:
         assert b"400" in connection.recv(100)
 
 
-def test_the_daemon_continues_when_the_web_process_dies(own: OwnWeb) -> None:
+def test_the_daemon_continues_when_the_web_process_dies(own: FreshDaemon) -> None:
     own.client.post("/queues", name="kept")
     port = port_of(own.daemon)
     os.kill(web_process(own.daemon).pid, signal.SIGKILL)
@@ -114,7 +114,7 @@ def test_the_daemon_continues_when_the_web_process_dies(own: OwnWeb) -> None:
     assert port_of(own.daemon) == port and own.client.get("/queues", filter="kept")["matching"] == 1
 
 
-def test_the_web_process_ends_with_the_daemon(own: OwnWeb) -> None:
+def test_the_web_process_ends_with_the_daemon(own: FreshDaemon) -> None:
     process = web_process(own.daemon)
     own.daemon.kill()
     process.wait(10)
@@ -134,7 +134,7 @@ def test_the_private_socket_accepts_only_tickets_of_the_daemon(daemon: Daemon) -
             connection.call(operation.opnum, b"")
 
 
-def test_an_old_socket_is_replaced(own: OwnWeb) -> None:
+def test_an_old_socket_is_replaced(own: FreshDaemon) -> None:
     own.daemon.kill()
     assert (own.daemon.directory / "web.sock").exists()
     own.daemon.ready.pop("web", None)
@@ -184,7 +184,7 @@ def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
             Daemon(tmp_path / "data", "--web", "--web-port", str(taken.getsockname()[1])).start()
 
 
-def test_passwords_and_tickets_are_in_no_log(own: OwnWeb) -> None:
+def test_passwords_and_tickets_are_in_no_log(own: FreshDaemon) -> None:
     Client(own.daemon, "alice", "hunter2-wrong").ask("GET", "/session")
     own.client.get("/overview")
     assert "hunter2" not in own.daemon.log and PASSWORD not in own.daemon.log

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from command_line import invoke
-from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client, OwnWeb, port_of
+from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client, FreshDaemon, port_of
 from console.test_api import refused
 from daemon import Daemon, eventually
 from openmsmq.actions.background import MOST_KEPT, MOST_RUNNING, BackgroundJob, CanceledJob, Jobs, JobView
@@ -217,7 +217,7 @@ def test_what_does_not_fit_is_refused_before_a_job_begins(
     assert problem["errors"][0]["pointer"] == pointer and len(client.get("/jobs")["jobs"]) == before
 
 
-def test_a_job_ends_when_its_user_may_no_longer_log_in(own: OwnWeb) -> None:
+def test_a_job_ends_when_its_user_may_no_longer_log_in(own: FreshDaemon) -> None:
     client, bob = own.client, Client(own.daemon, "bob")
     source, _ = pair(client, "job-login")
     fill(own.daemon, "job-login", MANY)
@@ -232,7 +232,9 @@ def test_a_job_ends_when_its_user_may_no_longer_log_in(own: OwnWeb) -> None:
 # -- restarts ------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_in_the_middle_of_a_restart_is_interrupted_and_no_message_is_lost_or_there_twice(own: OwnWeb) -> None:
+def test_a_job_in_the_middle_of_a_restart_is_interrupted_and_no_message_is_lost_or_there_twice(
+    own: FreshDaemon,
+) -> None:
     client = own.client
     source, target = pair(client, "job-cut", transactional=True)
     fill(own.daemon, "job-cut", MANY, transactional=True)

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from console.browser import PASSWORD, Browser, Client, OwnWeb, Refused, ask, port_of
+from console.browser import PASSWORD, Browser, Client, FreshDaemon, Refused, ask, port_of
 from daemon import Daemon, eventually
 from openmsmq.admin.series import Rates
 from openmsmq.console import charts, history, limits, live
 from openmsmq.console.derived import ConsoleDaemon, may_see_figures
 from openmsmq.console.history import FigureHistory, Sample, sample_of
-from openmsmq.doors.growth import DepthTrend
+from openmsmq.gateways.growth import DepthTrend
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, ReceiveTimeout
 from queueing.world import World
 
@@ -184,7 +184,7 @@ def test_figures_of_all_queues_are_for_administrators_unless_they_are_public(adm
 
 
 @pytest.mark.slow  # the login is checked every 15 s
-def test_streams_are_limited_and_end_with_the_login(own: OwnWeb) -> None:
+def test_streams_are_limited_and_end_with_the_login(own: FreshDaemon) -> None:
     client = own.client
     open_streams = []
     try:
@@ -240,7 +240,7 @@ def test_a_script_makes_no_html_and_asks_only_its_own_server(name: str) -> None:
     assert not any(word in text for word in ("innerHTML", "outerHTML", "insertAdjacent", "eval", "Function(", "http"))
 
 
-def test_latency_is_shown_by_operation_and_without_waiting(own: OwnWeb) -> None:
+def test_latency_is_shown_by_operation_and_without_waiting(own: FreshDaemon) -> None:
     """The time that a receive waits for a message is not server latency."""
     queue = own.client.post("/queues", name="timed")["id"]
     path = own.client.get(f"/queues/{queue}")["queue"]["name"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from console.browser import PASSWORD, Browser, Client, OwnWeb, ask, port_of
+from console.browser import PASSWORD, Browser, Client, FreshDaemon, ask, port_of
 from daemon import Daemon, eventually
 from openmsmq.accounts.login_attempts import Delays
 from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.tokens import TokensFile
 from openmsmq.console.callers import WebSessions
 from openmsmq.console.limits import IDLE_SECONDS, SESSION_SECONDS, SESSIONS_PER_USER
-from openmsmq.doors.logins import LONGEST, Tickets
+from openmsmq.gateways.logins import LONGEST, Tickets
 from openmsmq.model.errors import AccessDenied
 
 
@@ -164,7 +164,7 @@ def test_another_site_cannot_log_a_browser_in(daemon: Daemon) -> None:
     assert ask(daemon, "POST", "/api/v1/session", body, {"Content-Type": "text/plain"}).status == 415
 
 
-def test_a_session_ends_by_logging_out_and_with_the_password(own: OwnWeb) -> None:
+def test_a_session_ends_by_logging_out_and_with_the_password(own: FreshDaemon) -> None:
     browser = Browser(own.daemon)
     token = browser.login().json["csrf"]
     headers = {"Cookie": browser.cookie, "X-CSRF-Token": token}
@@ -175,7 +175,7 @@ def test_a_session_ends_by_logging_out_and_with_the_password(own: OwnWeb) -> Non
     assert browser.ask("GET", "/api/v1/session").status == 401
 
 
-def test_repeated_failed_logins_are_delayed(own: OwnWeb) -> None:
+def test_repeated_failed_logins_are_delayed(own: FreshDaemon) -> None:
     guesser = Client(own.daemon, "bob", "guess")
     statuses = [guesser.ask("GET", "/session").status for _ in range(4)]
     assert statuses == [401, 401, 401, 429]

@@ -24,7 +24,7 @@ import pytest
 from console.browser import Answer, Browser, Client, port_of
 from console.conftest import OPTIONS, users
 from daemon import Daemon
-from openmsmq.doors.openid import (
+from openmsmq.gateways.openid import (
     STATE_SECONDS,
     LoginNotProven,
     OpenIdLogin,
@@ -35,7 +35,7 @@ from openmsmq.doors.openid import (
     verified,
 )
 from openmsmq.server.config import Configuration, ConfigurationError
-from wanted import library
+from requirements import library
 
 library("joserfc", "pip install 'openmsmq[oidc]'")
 

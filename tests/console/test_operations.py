@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from console.browser import PASSWORD, Client, OwnWeb
+from console.browser import PASSWORD, Client, FreshDaemon
 from console.test_api import refused
 from daemon import Daemon, eventually
 from openmsmq.model.sddl import from_sddl
@@ -194,7 +194,7 @@ def test_an_outgoing_queue_says_why_it_waits_and_is_paused(client: Client, bob: 
     assert client.act("POST", f"/queues/{found['id']}/purge", count=1)["messages"] == 1
 
 
-def test_an_operation_that_cannot_be_audited_is_executed_and_logged(own: OwnWeb) -> None:
+def test_an_operation_that_cannot_be_audited_is_executed_and_logged(own: FreshDaemon) -> None:
     client = own.client
     queue = other(client, "unrecorded")
     client.send(queue, "a")

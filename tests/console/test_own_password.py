@@ -7,12 +7,12 @@ import json
 import pytest
 
 from command_line import invoke
-from console.browser import PASSWORD, USER, Browser, Client, OwnWeb, Refused, ask
+from console.browser import PASSWORD, USER, Browser, Client, FreshDaemon, Refused, ask
 
 NEW = "n3w s3cret"
 
 
-def test_a_user_changes_the_own_password_and_the_old_one_ends(own: OwnWeb) -> None:
+def test_a_user_changes_the_own_password_and_the_old_one_ends(own: FreshDaemon) -> None:
     bob = Client(own.daemon, USER)
     with pytest.raises(Refused) as refused:
         bob.put("/session/password", current="wrong", password=NEW)
@@ -24,7 +24,7 @@ def test_a_user_changes_the_own_password_and_the_old_one_ends(own: OwnWeb) -> No
     assert USER in entry["object"] and NEW not in str(entry)
 
 
-def test_a_stolen_session_cannot_guess_the_password(own: OwnWeb) -> None:
+def test_a_stolen_session_cannot_guess_the_password(own: FreshDaemon) -> None:
     browser = Browser(own.daemon)
     browser.login(USER, PASSWORD)
     browser.ask("GET", "/tokens")
@@ -33,7 +33,7 @@ def test_a_stolen_session_cannot_guess_the_password(own: OwnWeb) -> None:
     assert statuses[0] == 422 and 429 in statuses
 
 
-def test_a_token_changes_no_password(own: OwnWeb) -> None:
+def test_a_token_changes_no_password(own: FreshDaemon) -> None:
     secret = Client(own.daemon, USER).post("/tokens", name="script", role="operator", days=1)["secret"]
     body = json.dumps({"current": PASSWORD, "password": NEW}).encode()
     headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
@@ -41,7 +41,7 @@ def test_a_token_changes_no_password(own: OwnWeb) -> None:
     assert answer.status == 403 and "a token cannot change the password" in answer.json["detail"]
 
 
-def test_the_command_asks_for_both(own: OwnWeb) -> None:
+def test_the_command_asks_for_both(own: FreshDaemon) -> None:
     given = ("user", "own-password", "--user", USER, "--data-dir", str(own.daemon.directory), "--password-stdin")
     refused = invoke(*given, stdin=f"wrong\n{NEW}\n")
     assert refused.code == 5, refused
@@ -50,7 +50,7 @@ def test_the_command_asks_for_both(own: OwnWeb) -> None:
     assert invoke(*given, stdin=f"{PASSWORD}\nx\n").code == 5
 
 
-def test_the_page_has_a_form_and_asks_to_log_in_again(own: OwnWeb) -> None:
+def test_the_page_has_a_form_and_asks_to_log_in_again(own: FreshDaemon) -> None:
     browser = Browser(own.daemon)
     browser.login(USER, PASSWORD)
     assert 'action="/password"' in browser.ask("GET", "/tokens").text

@@ -20,9 +20,9 @@ from openmsmq.admin.alarms import BY_NAME, Alarms, document_of, write_alarms
 from openmsmq.admin.audit import AuditEntry, AuditLog
 from openmsmq.console import health
 from openmsmq.console.history import FigureHistory
-from openmsmq.doors import figures, rows
-from openmsmq.doors.growth import DepthTrend
-from openmsmq.doors.openings import Openings
+from openmsmq.gateways import figures, rows
+from openmsmq.gateways.growth import DepthTrend
+from openmsmq.gateways.openings import Openings
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.histogram import Histogram
@@ -266,7 +266,7 @@ def test_an_unreadable_queue_does_not_fail_an_export_and_is_named(
                 raise RuntimeError("poison")
             return {"label": path}
 
-    class Guarded:
+    class FailingGuard:
         def __init__(self, qm: Any, path: str) -> None:
             self.path = path
 
@@ -275,7 +275,7 @@ def test_an_unreadable_queue_does_not_fail_an_export_and_is_named(
                 raise RuntimeError("poison")
             return SecurityDescriptor(owner="S-1-5-18", dacl=())
 
-    monkeypatch.setattr(definitions, "QueueGuard", Guarded)
+    monkeypatch.setattr(definitions, "QueueGuard", FailingGuard)
     document = definitions.export(Queues(), {})  # type: ignore[arg-type]
     assert [queue["name"] for queue in document["queues"]] == ["a", "bad", "z"]
     assert definitions.unreadable(document) == ["bad"] and "poison" in caplog.text

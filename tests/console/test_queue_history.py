@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from unittest import mock
 
-from console.browser import Browser, OwnWeb
+from console.browser import Browser, FreshDaemon
 from daemon import eventually
 from openmsmq.console import tiles
 from openmsmq.console.queue_history import (
@@ -106,7 +106,7 @@ def test_figures_are_noted_until_the_daemon_is_gone_and_a_failure_is_passed_over
     assert [point[1:] for point in history.of("p1")] == [(7, 9, 2)] and len(history.of("o3")) == 1 and not answers
 
 
-def test_the_history_of_a_queue_is_recorded_without_viewers(own: OwnWeb) -> None:
+def test_the_history_of_a_queue_is_recorded_without_viewers(own: FreshDaemon) -> None:
     """History is recorded while no page is open. A monitor without administrator rights can see it."""
     queue = own.client.post("/queues", name="alone")["id"]
     own.client.send(queue, "a", "b")

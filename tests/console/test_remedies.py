@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Ended, invoke
+from command_line import CommandResult, invoke
 from console.browser import ADMINISTRATOR, PASSWORD, USER, Browser, Client
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
@@ -33,7 +33,7 @@ def client(daemon: Daemon) -> Client:
     return Client(daemon)
 
 
-def run(client: Client, *arguments: str, user: str = ADMINISTRATOR, role: str = "administrator") -> Ended:
+def run(client: Client, *arguments: str, user: str = ADMINISTRATOR, role: str = "administrator") -> CommandResult:
     token = Client(client.daemon, user).post("/tokens", name=f"t{next(_numbers)}", role=role, days=1)["secret"]
     return invoke(*arguments, OPENMSMQ_TOKEN=token, OPENMSMQ_DATA_DIR=str(client.daemon.directory))
 

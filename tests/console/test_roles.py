@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from command_line import checked, invoke
-from console.browser import PASSWORD, Answer, Browser, Client, OwnWeb, Refused, ask
+from console.browser import PASSWORD, Answer, Browser, Client, FreshDaemon, Refused, ask
 from daemon import Daemon, eventually
 from openmsmq.admin.tokens import read_uses
 from openmsmq.console.resources import OPERATIONS
@@ -24,7 +24,7 @@ def by_token(daemon: Daemon, secret: str, method: str, path: str, document: Any 
     return ask(daemon, method, f"/api/v1{path}", body, headers)
 
 
-def records(own: OwnWeb, action: str) -> list[dict[str, Any]]:
+def records(own: FreshDaemon, action: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = own.client.get("/audit", action=action)["records"]
     return found
 
@@ -64,7 +64,7 @@ def test_a_viewer_sees_no_messages(client: Client) -> None:
     assert not [path for _, path in allowed if "messages" in path or "audit" in path]
 
 
-def test_a_user_is_bounded_in_the_console_too(own: OwnWeb) -> None:
+def test_a_user_is_bounded_in_the_console_too(own: FreshDaemon) -> None:
     queue = own.client.post("/queues", name="orders")["id"]
     own.client.send(queue, "secret text")
     browser = Browser(own.daemon)
@@ -79,7 +79,7 @@ def test_a_user_is_bounded_in_the_console_too(own: OwnWeb) -> None:
     assert browser.ask("GET", f"/queues/{queue}/messages/1").status == 403
 
 
-def test_a_token_makes_no_token_and_none_is_more_than_its_maker(own: OwnWeb) -> None:
+def test_a_token_makes_no_token_and_none_is_more_than_its_maker(own: FreshDaemon) -> None:
     made = own.client.post("/tokens", name="script", role="administrator")
     assert by_token(own.daemon, made["secret"], "POST", "/tokens", {"name": "another"}).status == 403
     own.users.set_role("bob", Role.OPERATOR)
@@ -92,7 +92,7 @@ def test_a_token_makes_no_token_and_none_is_more_than_its_maker(own: OwnWeb) -> 
     assert by_token(own.daemon, secret, "GET", "/session").json["role"] == "monitor"
 
 
-def test_a_revoked_token_stops_at_once(own: OwnWeb) -> None:
+def test_a_revoked_token_stops_at_once(own: FreshDaemon) -> None:
     made = own.client.post("/tokens", name="script", role="monitor")
     secret, identifier = made["secret"], made["token"]["id"]
     assert by_token(own.daemon, secret, "GET", "/queues").status == 200
@@ -103,7 +103,7 @@ def test_a_revoked_token_stops_at_once(own: OwnWeb) -> None:
         assert ask(own.daemon, "GET", "/api/v1/session", None, {"Authorization": wrong}).status in (401, 429)
 
 
-def test_a_token_outlives_a_password_and_not_its_user(own: OwnWeb) -> None:
+def test_a_token_outlives_a_password_and_not_its_user(own: FreshDaemon) -> None:
     secret = Client(own.daemon, "bob").post("/tokens", name="script")["secret"]
     own.users.set_password("bob", "another")
     assert by_token(own.daemon, secret, "GET", "/session").status == 200
@@ -112,7 +112,7 @@ def test_a_token_outlives_a_password_and_not_its_user(own: OwnWeb) -> None:
     assert by_token(own.daemon, secret, "GET", "/session").status == 401, "another user of that name"
 
 
-def test_users_see_their_own_tokens_and_administrators_all(own: OwnWeb) -> None:
+def test_users_see_their_own_tokens_and_administrators_all(own: FreshDaemon) -> None:
     bob = Client(own.daemon, "bob")
     mine = own.client.post("/tokens", name="alices")["token"]["id"]
     theirs = bob.post("/tokens", name="bobs")["token"]["id"]
@@ -124,7 +124,7 @@ def test_users_see_their_own_tokens_and_administrators_all(own: OwnWeb) -> None:
     own.client.act("DELETE", f"/tokens/{theirs}")
 
 
-def test_tokens_by_the_command_line(own: OwnWeb) -> None:
+def test_tokens_by_the_command_line(own: FreshDaemon) -> None:
     where = ("--data-dir", str(own.daemon.directory))
     made = json.loads(checked("token", "create", "nightly", "--user", "BOB", "--role", "operator", "--json", *where))
     known = by_token(own.daemon, made["secret"], "GET", "/session").json
@@ -137,7 +137,7 @@ def test_tokens_by_the_command_line(own: OwnWeb) -> None:
     assert gone.code == 1 and "no token" in gone.stderr
 
 
-def test_the_audit_log_has_logins_and_tokens(own: OwnWeb) -> None:
+def test_the_audit_log_has_logins_and_tokens(own: FreshDaemon) -> None:
     for password in ("wrong", PASSWORD, PASSWORD):
         Client(own.daemon, "bob", password).ask("GET", "/session")
     Client(own.daemon, "s3cret-typed-here", "x").ask("GET", "/session")
@@ -154,20 +154,20 @@ def test_the_audit_log_has_logins_and_tokens(own: OwnWeb) -> None:
     assert made["secret"] not in (own.daemon.directory / "audit.jsonl").read_text()
 
 
-def test_failed_logins_do_not_fill_the_audit_log(own: OwnWeb) -> None:
+def test_failed_logins_do_not_fill_the_audit_log(own: FreshDaemon) -> None:
     for number in range(40):
         Client(own.daemon, f"nobody{number}", "x").ask("GET", "/session")
     assert len(records(own, "login")) <= 21
 
 
-def test_when_a_token_was_used_survives_the_daemon(own: OwnWeb) -> None:
+def test_when_a_token_was_used_survives_the_daemon(own: FreshDaemon) -> None:
     made = own.client.post("/tokens", name="script")
     by_token(own.daemon, made["secret"], "GET", "/session")
     own.daemon.stop()
     assert made["token"]["id"] in read_uses(own.daemon.directory)
 
 
-def test_users_by_http(own: OwnWeb) -> None:
+def test_users_by_http(own: FreshDaemon) -> None:
     client = own.client
     client.post("/users", name="carol", password="pw", role="monitor")
     assert Client(own.daemon, "carol", "pw").get("/session")["role"] == "monitor"

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from command_line import Ended, invoke
+from command_line import CommandResult, invoke
 from console.browser import ADMINISTRATOR, PASSWORD, USER, Browser, Client
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
@@ -73,7 +73,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
         yield daemon
 
 
-def run(daemon: Daemon, *words: str, user: str = ADMINISTRATOR, role: str = "administrator") -> Ended:
+def run(daemon: Daemon, *words: str, user: str = ADMINISTRATOR, role: str = "administrator") -> CommandResult:
     key = daemon.directory, user, role
     if key not in _tokens:
         _tokens[key] = Client(daemon, user).post("/tokens", name=role, role=role, days=1)["secret"]

@@ -36,7 +36,7 @@ def octets(size: int) -> Variant:
     return Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, bytes(size)))
 
 
-class Desk:
+class LimitedWorld:
     """A world with a queue and small limits."""
 
     def __init__(self, **limits: int) -> None:
@@ -77,138 +77,140 @@ class Desk:
 
 
 def test_unsent_bodies_count_against_the_budget_and_existing_objects_stay() -> None:
-    desk = Desk()
-    held = desk.message(ROOM // 2)
-    other = desk.message()
+    limited = LimitedWorld()
+    held = limited.message(ROOM // 2)
+    other = limited.message()
     with pytest.raises(InsufficientResources, match=f"limit {ROOM} for .*{PEER}.*max_com_megabytes_per_peer"):
-        other.put_Body(desk.context, octets(ROOM // 2))
-    assert other.get_BodyLength(desk.context) == 0
+        other.put_Body(limited.context, octets(ROOM // 2))
+    assert other.get_BodyLength(limited.context) == 0
     for name in ("Extension", "SenderCertificate", "SenderId"):
         with pytest.raises(InsufficientResources):
-            getattr(other, f"put_{name}")(desk.context, octets(ROOM // 2))
-        assert getattr(other, f"get_{name}")(desk.context).value.values == b""
+            getattr(other, f"put_{name}")(limited.context, octets(ROOM // 2))
+        assert getattr(other, f"get_{name}")(limited.context).value.values == b""
     with pytest.raises(InsufficientResources):
-        other.put_AuthenticationProviderName(desk.context, "x" * (ROOM // 4))
-    desk.end(held)
-    other.put_Body(desk.context, octets(ROOM // 2))
-    other.put_Body(desk.context, octets(1))
-    desk.message(ROOM // 2)
+        other.put_AuthenticationProviderName(limited.context, "x" * (ROOM // 4))
+    limited.end(held)
+    other.put_Body(limited.context, octets(ROOM // 2))
+    other.put_Body(limited.context, octets(1))
+    limited.message(ROOM // 2)
 
 
 def test_users_behind_one_host_have_a_share_each_and_there_is_a_total() -> None:
-    desk = Desk()
+    limited = LimitedWorld()
     contexts = [
-        desk.world.context(caller=RpcCaller(Identity("u", "D", f"S-1-5-21-{number}"), AuthLevel.PKT_INTEGRITY))
+        limited.world.context(caller=RpcCaller(Identity("u", "D", f"S-1-5-21-{number}"), AuthLevel.PKT_INTEGRITY))
         for number in range(4)
     ]
     for context in contexts[:3]:
-        desk.message(ROOM * 9 // 10, context)
+        limited.message(ROOM * 9 // 10, context)
     with pytest.raises(InsufficientResources, match=r"limit 30000 in all \(max_com_megabytes\)"):
-        desk.message(ROOM * 9 // 10, contexts[3])
-    assert desk.budgets.message_bytes.held_by(contexts[0].owner.source) <= ROOM
+        limited.message(ROOM * 9 // 10, contexts[3])
+    assert limited.budgets.message_bytes.held_by(contexts[0].owner.source) <= ROOM
 
 
-Reading = Callable[[Desk, MSMQQueue], Any]
+Reading = Callable[[LimitedWorld, MSMQQueue], Any]
 READINGS: dict[str, Reading] = {
-    "Receive": lambda desk, queue: queue.Receive(desk.context, None, None, None, NOT_NOW),
-    "Peek": lambda desk, queue: queue.Peek(desk.context, None, None, NOT_NOW),
-    "ReceiveCurrent": lambda desk, queue: queue.ReceiveCurrent(desk.context, None, None, None, NOT_NOW),
-    "ReceiveFirstByLookupId": lambda desk, queue: queue.ReceiveFirstByLookupId(desk.context, None, None, None, None),
-    "PeekLastByLookupId": lambda desk, queue: queue.PeekLastByLookupId(desk.context, None, None, None),
+    "Receive": lambda limited, queue: queue.Receive(limited.context, None, None, None, NOT_NOW),
+    "Peek": lambda limited, queue: queue.Peek(limited.context, None, None, NOT_NOW),
+    "ReceiveCurrent": lambda limited, queue: queue.ReceiveCurrent(limited.context, None, None, None, NOT_NOW),
+    "ReceiveFirstByLookupId": lambda limited, queue: queue.ReceiveFirstByLookupId(
+        limited.context, None, None, None, None
+    ),
+    "PeekLastByLookupId": lambda limited, queue: queue.PeekLastByLookupId(limited.context, None, None, None),
 }
 
 
-async def _of(read: Reading, desk: Desk, queue: MSMQQueue) -> Any:
-    found = read(desk, queue)
+async def _of(read: Reading, limited: LimitedWorld, queue: MSMQQueue) -> Any:
+    found = read(limited, queue)
     return await found if hasattr(found, "__await__") else found
 
 
 @pytest.mark.parametrize("name", READINGS)
 def test_a_message_that_exceeds_the_budget_stays_in_its_queue(name: str) -> None:
-    desk, read = Desk(), READINGS[name]
-    desk.send(ROOM * 2 // 3)
-    queue, held = desk.open(RECEIVE), desk.message(ROOM // 2)
+    limited, read = LimitedWorld(), READINGS[name]
+    limited.send(ROOM * 2 // 3)
+    queue, held = limited.open(RECEIVE), limited.message(ROOM // 2)
     with pytest.raises(InsufficientResources, match="max_com_megabytes_per_peer"):
-        asyncio.run(_of(read, desk, queue))
-    assert desk.waiting == 1
-    desk.end(held)
-    assert asyncio.run(_of(read, desk, queue)).get_BodyLength(desk.context) == ROOM * 2 // 3
+        asyncio.run(_of(read, limited, queue))
+    assert limited.waiting == 1
+    limited.end(held)
+    assert asyncio.run(_of(read, limited, queue)).get_BodyLength(limited.context) == ROOM * 2 // 3
 
 
 @pytest.mark.parametrize("name", READINGS)
 def test_a_message_that_exceeds_the_object_limit_stays_in_its_queue(name: str) -> None:
-    desk = Desk(most_objects=100, most_of_peer=2)
-    desk.send(10)
-    queue = desk.open(RECEIVE)
-    held = [desk.message() for _ in range(2)]
+    limited = LimitedWorld(most_objects=100, most_of_peer=2)
+    limited.send(10)
+    queue = limited.open(RECEIVE)
+    held = [limited.message() for _ in range(2)]
     with pytest.raises(ComError) as refused:
-        asyncio.run(_of(READINGS[name], desk, queue))
-    assert refused.value.hresult == ComResult.E_OUTOFMEMORY and desk.waiting == 1
-    assert desk.budgets.message_bytes.taken == sum(message.message.size for message in held)
-    desk.end(held[0])
-    asyncio.run(_of(READINGS[name], desk, queue))
+        asyncio.run(_of(READINGS[name], limited, queue))
+    assert refused.value.hresult == ComResult.E_OUTOFMEMORY and limited.waiting == 1
+    assert limited.budgets.message_bytes.taken == sum(message.message.size for message in held)
+    limited.end(held[0])
+    asyncio.run(_of(READINGS[name], limited, queue))
 
 
 def test_a_waiting_read_leaves_a_message_that_exceeds_the_budget() -> None:
-    desk = Desk()
+    limited = LimitedWorld()
 
     async def wait() -> None:
-        queue = desk.open(RECEIVE)
-        waiting = asyncio.ensure_future(_of(lambda d, q: q.Receive(d.context, None, None, None, None), desk, queue))
+        queue = limited.open(RECEIVE)
+        waiting = asyncio.ensure_future(_of(lambda d, q: q.Receive(d.context, None, None, None, None), limited, queue))
         await asyncio.sleep(0)
-        message = desk.message(ROOM * 2 // 3)
-        message.Send(desk.context, desk.open(SEND), None)
-        desk.world.protocols.world.turn()
+        message = limited.message(ROOM * 2 // 3)
+        message.Send(limited.context, limited.open(SEND), None)
+        limited.world.protocols.world.turn()
         with pytest.raises(InsufficientResources):
             await asyncio.wait_for(waiting, 5)
 
     asyncio.run(wait())
-    assert desk.waiting == 1
+    assert limited.waiting == 1
 
 
 def test_an_object_that_cannot_be_returned_is_released() -> None:
-    desk = Desk(most_objects=100, most_of_peer=1)
-    desk.message()
+    limited = LimitedWorld(most_objects=100, most_of_peer=1)
+    limited.message()
     with pytest.raises(ComError, match="E_OUTOFMEMORY"):
-        desk.context.marshal(desk.open(RECEIVE, DENY), m.IMSMQQueue4.uuid)
-    desk.open(RECEIVE, DENY)
+        limited.context.marshal(limited.open(RECEIVE, DENY), m.IMSMQQueue4.uuid)
+    limited.open(RECEIVE, DENY)
     with pytest.raises(SharingViolation):
-        desk.open(RECEIVE, DENY)
-    begun = desk.world.new("TransactionDispenser").BeginTransaction(desk.context)
+        limited.open(RECEIVE, DENY)
+    begun = limited.world.new("TransactionDispenser").BeginTransaction(limited.context)
     with pytest.raises(ComError, match="E_OUTOFMEMORY"):
-        desk.context.marshal(begun, m.IMSMQTransaction3.uuid)
+        limited.context.marshal(begun, m.IMSMQTransaction3.uuid)
     assert not begun.inner.transaction.is_open
 
 
 def test_notifications_that_wait_are_limited_and_end_with_the_queue() -> None:
-    desk = Desk()
-    desk.budgets.notifications = ObjectBudget("notifications", 100, 3)
-    event = desk.world.new("Event")
-    queue = desk.open(PEEK)
+    limited = LimitedWorld()
+    limited.budgets.notifications = ObjectBudget("notifications", 100, 3)
+    event = limited.world.new("Event")
+    queue = limited.open(PEEK)
     for _ in range(3):
-        queue.EnableNotification(desk.context, event, None, None)
+        queue.EnableNotification(limited.context, event, None, None)
     with pytest.raises(InsufficientResources, match="limit 3"):
-        queue.EnableNotification(desk.context, event, None, None)
-    desk.open(PEEK).EnableNotification(desk.world.context(caller=BOB), event, None, None)
+        queue.EnableNotification(limited.context, event, None, None)
+    limited.open(PEEK).EnableNotification(limited.world.context(caller=BOB), event, None, None)
     queue.close()
-    assert desk.budgets.notifications.taken == 1
-    queue = desk.open(PEEK)
+    assert limited.budgets.notifications.taken == 1
+    queue = limited.open(PEEK)
     for _ in range(20):  # a completed one no longer counts
-        queue.EnableNotification(desk.context, event, None, NOT_NOW)
-    assert desk.budgets.notifications.taken == 1
+        queue.EnableNotification(limited.context, event, None, NOT_NOW)
+    assert limited.budgets.notifications.taken == 1
 
 
 def test_event_sinks_are_limited() -> None:
-    desk = Desk()
-    desk.budgets.sinks = ObjectBudget("event sinks", 100, 0)
+    limited = LimitedWorld()
+    limited.budgets.sinks = ObjectBudget("event sinks", 100, 0)
 
-    reference = desk.world.export(desk.world.new("Event"), m.IMSMQEvent3)
+    reference = limited.world.export(limited.world.new("Event"), m.IMSMQEvent3)
     with pytest.raises(InsufficientResources, match="too many event sinks: limit 0"):
-        asyncio.run(Sink.of(desk.context, ForeignReference(reference, PEER)))
-    desk.budgets.sinks = ObjectBudget("event sinks", 100, 1)
+        asyncio.run(Sink.of(limited.context, ForeignReference(reference, PEER)))
+    limited.budgets.sinks = ObjectBudget("event sinks", 100, 1)
     with pytest.raises(MsmqError):  # no program listens there
-        asyncio.run(Sink.of(desk.context, ForeignReference(reference, PEER)))
-    assert not desk.budgets.sinks.taken
+        asyncio.run(Sink.of(limited.context, ForeignReference(reference, PEER)))
+    assert not limited.budgets.sinks.taken
 
 
 @pytest.mark.parametrize(
@@ -227,23 +229,23 @@ def test_no_object_keeps_a_text_that_is_longer_than_any_name(kind: str, name: st
 
 
 def test_the_state_of_an_object_in_a_body_counts_as_often_as_it_is_returned() -> None:
-    desk = Desk()
-    message = desk.message()
-    message.change(desk.context, body=bytes(ROOM // 3), body_type=68)
-    first = message.get_Body(desk.context)
-    desk.context.marshal(first.value, com.IPersistStream.uuid)
+    limited = LimitedWorld()
+    message = limited.message()
+    message.change(limited.context, body=bytes(ROOM // 3), body_type=68)
+    first = message.get_Body(limited.context)
+    limited.context.marshal(first.value, com.IPersistStream.uuid)
     with pytest.raises(InsufficientResources):
-        message.get_Body(desk.context)
-    desk.end(first.value)
-    assert message.get_Body(desk.context).value.state.data == bytes(ROOM // 3 - 16)
+        message.get_Body(limited.context)
+    limited.end(first.value)
+    assert message.get_Body(limited.context).value.state.data == bytes(ROOM // 3 - 16)
 
 
 def test_what_an_object_writes_while_it_is_saved_counts_until_it_has_done_so() -> None:
-    desk = Desk()
-    stream = MemoryStream(1 << 20, charge_of(desk.context))
+    limited = LimitedWorld()
+    stream = MemoryStream(1 << 20, charge_of(limited.context))
     stream.write(bytes(ROOM // 2))
     with pytest.raises(InsufficientResources):
         stream.write(bytes(ROOM))
     with pytest.raises(InsufficientResources):
-        desk.message(ROOM)
-    assert len(stream.close()) == ROOM // 2 and not desk.budgets.message_bytes.taken
+        limited.message(ROOM)
+    assert len(stream.close()) == ROOM // 2 and not limited.budgets.message_bytes.taken

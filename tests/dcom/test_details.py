@@ -25,7 +25,7 @@ NOT_NOW, YES = Variant(VT.I4, 0), Variant(VT.BOOL, True)
 CONNECTOR = "{6A2C1F00-0000-0000-0000-00000000000C}"
 
 
-class Bench:
+class QueueObjects:
     """A queue `q` and its objects."""
 
     def __init__(self, *, transactional: bool = False) -> None:
@@ -55,11 +55,11 @@ def run(work: Any) -> Any:
 
 def test_a_queue_that_was_created_has_its_properties_at_once() -> None:
     """3.10.4.1.26 sets IsApplicationQueue."""
-    bench = Bench()
+    setup = QueueObjects()
     names = ("Quota", "JournalQuota", "Journal", "PrivLevel", "QueueGuid", "ModifyTime", "Authenticate")
-    created = [getattr(bench.info, f"get_{name}")(bench.context) for name in names]
-    bench.info.Refresh(bench.context)
-    assert created == [getattr(bench.info, f"get_{name}")(bench.context) for name in names]
+    created = [getattr(setup.info, f"get_{name}")(setup.context) for name in names]
+    setup.info.Refresh(setup.context)
+    assert created == [getattr(setup.info, f"get_{name}")(setup.context) for name in names]
     assert created[:4] == [500, 600, 1, 0] and created[4] is not None
 
 
@@ -73,14 +73,14 @@ def test_the_path_name_of_a_missing_queue_is_an_error() -> None:
 @pytest.mark.parametrize("wanted", [None, Variant(VT.BOOL, False), YES])
 def test_the_connector_type_is_returned_on_request(wanted: Variant | None) -> None:
     async def steps() -> None:
-        bench = Bench()
-        bench.send(ConnectorTypeGuid=CONNECTOR)
-        queue = bench.open(RECEIVE)
+        setup = QueueObjects()
+        setup.send(ConnectorTypeGuid=CONNECTOR)
+        queue = setup.open(RECEIVE)
         nothing = "{00000000-0000-0000-0000-000000000000}"
-        found = queue.Peek(bench.context, None, None, NOT_NOW, wanted)
-        assert found.get_ConnectorTypeGuid(bench.context) == (CONNECTOR if wanted is YES else nothing)
-        first = queue.ReceiveFirstByLookupId(bench.context, None, None, None, wanted)
-        assert first.get_ConnectorTypeGuid(bench.context) == (CONNECTOR if wanted is YES else nothing)
+        found = queue.Peek(setup.context, None, None, NOT_NOW, wanted)
+        assert found.get_ConnectorTypeGuid(setup.context) == (CONNECTOR if wanted is YES else nothing)
+        first = queue.ReceiveFirstByLookupId(setup.context, None, None, None, wanted)
+        assert first.get_ConnectorTypeGuid(setup.context) == (CONNECTOR if wanted is YES else nothing)
 
     run(steps())
 
@@ -88,50 +88,50 @@ def test_the_connector_type_is_returned_on_request(wanted: Variant | None) -> No
 @pytest.mark.parametrize("text", [CONNECTOR[1:-1], "urn:uuid:" + CONNECTOR[1:-1], CONNECTOR.replace("-", ""), "", None])
 def test_a_connector_type_has_braces_and_the_machine_has_none(text: str | None) -> None:
     """3.17.4.1.54, 3.17.4.1.19."""
-    bench = Bench()
-    message = bench.send()
+    setup = QueueObjects()
+    message = setup.send()
     with pytest.raises(IllegalPropertyValue, match="not a GUID in braces"):
-        message.put_ConnectorTypeGuid(bench.context, text)
-    message.put_ConnectorTypeGuid(bench.context, CONNECTOR.lower())
-    assert message.get_ConnectorTypeGuid(bench.context) == CONNECTOR
-    machine = message.get_SourceMachineGuid(bench.context)
+        message.put_ConnectorTypeGuid(setup.context, text)
+    message.put_ConnectorTypeGuid(setup.context, CONNECTOR.lower())
+    assert message.get_ConnectorTypeGuid(setup.context) == CONNECTOR
+    machine = message.get_SourceMachineGuid(setup.context)
     assert len(machine) == 36 and "{" not in machine
 
 
 def test_notifications_check_the_cursor_first() -> None:
     """3.11.4.1.9."""
-    bench = Bench()
-    for queue in (bench.open(PEEK), bench.world.new("Queue")):
+    setup = QueueObjects()
+    for queue in (setup.open(PEEK), setup.world.new("Queue")):
         with pytest.raises(ComError) as refused:
-            queue.EnableNotification(bench.context, None, Variant(VT.I4, 7), None)
+            queue.EnableNotification(setup.context, None, Variant(VT.I4, 7), None)
         assert refused.value.hresult == ComResult.E_INVALIDARG and "allowed: 0, 1 and 2" in refused.value.detail
-    closed = bench.open(PEEK)
+    closed = setup.open(PEEK)
     closed.close()
     with pytest.raises(InvalidHandle):
-        closed.EnableNotification(bench.context, None, None, None)
+        closed.EnableNotification(setup.context, None, None, None)
 
 
 def test_the_cursor_of_any_open_queue_can_be_reset() -> None:
     """3.11.4.1.10 has no check of the access."""
-    bench = Bench()
+    setup = QueueObjects()
     for access in (SEND, PEEK, RECEIVE):
-        bench.open(access).Reset(bench.context)
+        setup.open(access).Reset(setup.context)
 
 
 def test_a_locked_message_is_not_found_by_its_lookup_identifier() -> None:
     """3.11.4.1.26."""
 
     async def steps() -> None:
-        bench = Bench(transactional=True)
-        transaction = bench.world.new("TransactionDispenser").BeginTransaction(bench.context)
-        bench.send(transaction=transaction)
-        transaction.Commit(bench.context, None, None, None)
-        queue = bench.open(RECEIVE)
-        key = queue.Peek(bench.context, None, None, NOT_NOW).get_LookupId(bench.context)
-        other = bench.world.new("TransactionDispenser").BeginTransaction(bench.context)
-        queue.Receive(bench.context, Variant(VT.DISPATCH, other), None, None, NOT_NOW)
+        setup = QueueObjects(transactional=True)
+        transaction = setup.world.new("TransactionDispenser").BeginTransaction(setup.context)
+        setup.send(transaction=transaction)
+        transaction.Commit(setup.context, None, None, None)
+        queue = setup.open(RECEIVE)
+        key = queue.Peek(setup.context, None, None, NOT_NOW).get_LookupId(setup.context)
+        other = setup.world.new("TransactionDispenser").BeginTransaction(setup.context)
+        queue.Receive(setup.context, Variant(VT.DISPATCH, other), None, None, NOT_NOW)
         with pytest.raises(MsmqError) as refused:
-            queue.PeekByLookupId(bench.context, key, None, None, None)
+            queue.PeekByLookupId(setup.context, key, None, None, None)
         assert refused.value.hresult == HResult.MQ_ERROR_MESSAGE_NOT_FOUND
         assert issubclass(MessageNotFound, MsmqError)
 
@@ -142,47 +142,47 @@ def test_the_destination_of_a_message_to_several_queues_names_them_all() -> None
     """3.17.4.1.82."""
 
     async def steps() -> None:
-        bench = Bench()
-        other = bench.world.new("QueueInfo")
-        other.put_PathName(bench.context, ".\\private$\\r")
-        other.Create(bench.context, None, None)
+        setup = QueueObjects()
+        other = setup.world.new("QueueInfo")
+        other.put_PathName(setup.context, ".\\private$\\r")
+        other.Create(setup.context, None, None)
         several = "DIRECT=OS:.\\private$\\q,DIRECT=OS:.\\private$\\r"
-        target = bench.world.new("Destination")
-        target.put_FormatName(bench.context, several)
-        message = bench.world.new("Message")
-        message.Send(bench.context, target, None)
-        assert message.get_Destination(bench.context).format_name == several
-        received = bench.open(RECEIVE).Receive(bench.context, None, YES, None, NOT_NOW)
-        assert received.get_Destination(bench.context).format_name == several
-        assert received.get_DestinationQueueInfo(bench.context).format_name == "DIRECT=OS:.\\private$\\q"
+        target = setup.world.new("Destination")
+        target.put_FormatName(setup.context, several)
+        message = setup.world.new("Message")
+        message.Send(setup.context, target, None)
+        assert message.get_Destination(setup.context).format_name == several
+        received = setup.open(RECEIVE).Receive(setup.context, None, YES, None, NOT_NOW)
+        assert received.get_Destination(setup.context).format_name == several
+        assert received.get_DestinationQueueInfo(setup.context).format_name == "DIRECT=OS:.\\private$\\q"
 
     run(steps())
 
 
 def test_closing_a_handle_does_not_close_a_destination() -> None:
     """3.12.4.2.2."""
-    bench = Bench()
+    setup = QueueObjects()
     for nothing in (Variant(VT.I8, 0), Variant(VT.I8, -1), Variant(VT.NULL, None)):
-        target = bench.world.new("Destination")
-        target.put_PathName(bench.context, ".\\private$\\q")
-        target.Open(bench.context)
-        target.put_Handle(bench.context, target.get_Handle(bench.context))
-        assert target.get_IsOpen(bench.context) and target.get_PathName(bench.context) is None
-        target.put_Handle(bench.context, nothing)
-        assert not target.get_IsOpen(bench.context)
+        target = setup.world.new("Destination")
+        target.put_PathName(setup.context, ".\\private$\\q")
+        target.Open(setup.context)
+        target.put_Handle(setup.context, target.get_Handle(setup.context))
+        assert target.get_IsOpen(setup.context) and target.get_PathName(setup.context) is None
+        target.put_Handle(setup.context, nothing)
+        assert not target.get_IsOpen(setup.context)
         with pytest.raises(ComError):
-            target.put_Handle(bench.context, Variant(VT.I8, 4711))
+            target.put_Handle(setup.context, Variant(VT.I8, 4711))
 
 
 def test_success_codes_other_than_S_OK_are_returned_by_both_kinds_of_calls() -> None:
     async def steps() -> None:
-        bench = Bench()
-        target = bench.world.new("Destination")
-        ipid = bench.world.export(target, m.IMSMQDestination).ipid
-        dispatch = bench.world.export(target, o.IDispatch).ipid
-        assert (await bench.world.call(ipid, m.IMSMQDestination, "Close")).result == ComResult.S_FALSE
+        setup = QueueObjects()
+        target = setup.world.new("Destination")
+        ipid = setup.world.export(target, m.IMSMQDestination).ipid
+        dispatch = setup.world.export(target, o.IDispatch).ipid
+        assert (await setup.world.call(ipid, m.IMSMQDestination, "Close")).result == ComResult.S_FALSE
         close = next(member for member in m.IMSMQDestination.all_members if member.name == "Close")
-        answer = await bench.world.call(
+        answer = await setup.world.call(
             dispatch, o.IDispatch, "Invoke", dispIdMember=close.dispid, dwFlags=1,
             pDispParams=o.DISPPARAMS(None, None, 0, 0),
         )  # fmt: skip
@@ -210,18 +210,18 @@ def test_an_object_whose_last_references_come_with_a_call_serves_it_and_ends_the
     """[MS-DCOM] 3.1.1.5.3: the call gets the object itself."""
 
     async def steps() -> None:
-        bench = Bench()
-        queue, message = bench.open(SEND), bench.world.new("Message")
-        message.put_Body(bench.context, Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, b"last")))
-        given = bench.world.exporter.marshal(queue, o.IDispatch.uuid, RESOLVER, ANONYMOUS)
-        ipid = bench.world.export(message, m.IMSMQMessage4).ipid
+        setup = QueueObjects()
+        queue, message = setup.open(SEND), setup.world.new("Message")
+        message.put_Body(setup.context, Variant(VT.ARRAY | VT.UI1, SafeArray.of(VT.UI1, b"last")))
+        given = setup.world.exporter.marshal(queue, o.IDispatch.uuid, RESOLVER, ANONYMOUS)
+        ipid = setup.world.export(message, m.IMSMQMessage4).ipid
         missing = to_wire(Variant(VT.ERROR, 0x80020004), lambda target, by_dispatch: None)
         pointer = interface_pointer(given.pack())
-        answer = await bench.world.call(ipid, m.IMSMQMessage4, "Send", a0=pointer, a1=missing)
+        answer = await setup.world.call(ipid, m.IMSMQMessage4, "Send", a0=pointer, a1=missing)
         assert not answer.result
         with pytest.raises(InvalidHandle):
             queue.opened()
-        assert bench.open(RECEIVE).Receive(bench.context, None, None, None, NOT_NOW).message.body == b"last"
+        assert setup.open(RECEIVE).Receive(setup.context, None, None, None, NOT_NOW).message.body == b"last"
 
     run(steps())
 
@@ -273,11 +273,11 @@ def test_management_of_a_queue_elsewhere_remembers_which_one() -> None:
     target = world.new("Management")
     name = parse_format_name("DIRECT=OS:there\\private$\\q")
 
-    class Elsewhere:
+    class RemoteManager:
         async def derived(self, caller: object, asked: str, wanted: object, convert: Callable[[str], bool]) -> bool:
             assert asked == str(name)
             return convert("remote")
 
-    elsewhere: Any = Elsewhere()
+    elsewhere: Any = RemoteManager()
     run(target._init_remotely(world.context(), elsewhere, name))
     assert (target._initialized_name(), target._remote, target._is_outgoing) == (name, elsewhere, True)

@@ -20,7 +20,7 @@ from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import ComError
 
 
-class Thing:
+class ExampleObject:
     """An object with two interfaces."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ def world() -> ComWorld:
 
 
 def test_references_to_one_object_have_one_oid_and_add_up(world: ComWorld) -> None:
-    thing = Thing()
+    thing = ExampleObject()
     first, second = world.export(thing, ms_oaut.IDispatch), world.export(thing, ms_oaut.IDispatch)
     other = world.export(thing, ms_dcom.IUnknown)
     assert first.oid == second.oid == other.oid and first.ipid == second.ipid != other.ipid
@@ -52,7 +52,7 @@ def test_references_to_one_object_have_one_oid_and_add_up(world: ComWorld) -> No
 
 
 def test_private_references_belong_to_their_client(world: ComWorld) -> None:
-    thing = Thing()
+    thing = ExampleObject()
     here, there = ObjectOwner("here", "S-1-5-21-1", AuthLevel.PKT), ObjectOwner("there", "S-1-5-21-1", AuthLevel.PKT)
     ipid = world.export(thing, ms_dcom.IUnknown, here).ipid.bytes_le
     assert world.exporter.add_references(ipid, here, 0, 3) == ComResult.S_OK
@@ -65,7 +65,7 @@ def test_private_references_belong_to_their_client(world: ComWorld) -> None:
 
 
 def test_a_reference_that_comes_back_is_consumed(world: ComWorld) -> None:
-    thing = Thing()
+    thing = ExampleObject()
     reference = world.export(thing, ms_dcom.IUnknown)
     assert world.exporter.unmarshal(reference, ANONYMOUS) is thing and not thing.ended
     world.exporter.withdraw(thing)  # the call is over
@@ -75,19 +75,19 @@ def test_a_reference_that_comes_back_is_consumed(world: ComWorld) -> None:
 
 
 def test_an_object_whose_release_fails_is_gone_all_the_same(world: ComWorld, caplog: pytest.LogCaptureFixture) -> None:
-    class Bad(Thing):
+    class FailingObject(ExampleObject):
         def released(self) -> None:
             raise RuntimeError("no")
 
-    reference = world.export(Bad(), ms_dcom.IUnknown)
+    reference = world.export(FailingObject(), ms_dcom.IUnknown)
     world.exporter.release(reference.ipid.bytes_le, ANONYMOUS, 5, 0)
-    assert len(world.exporter) == 0 and "the release of Bad failed" in caplog.text
+    assert len(world.exporter) == 0 and "the release of FailingObject failed" in caplog.text
 
 
 def test_objects_are_limited_for_each_user_of_a_host_and_in_all() -> None:
     world = ComWorld(most_objects=3, most_of_peer=2)
     owner = lambda user: ObjectOwner(PEER, user, AuthLevel.NONE)  # noqa: E731
-    export = lambda user: world.export(Thing(), ms_dcom.IUnknown, owner(user))  # noqa: E731
+    export = lambda user: world.export(ExampleObject(), ms_dcom.IUnknown, owner(user))  # noqa: E731
     kept = [export("a"), export("a")]
     for user, limit in (
         ("a", "2 for .*'a'.*max_com_objects_per_peer"),
@@ -107,7 +107,7 @@ def test_objects_are_limited_for_each_user_of_a_host_and_in_all() -> None:
 
 
 def test_an_object_that_is_pinged_stays_and_one_that_is_not_ends(world: ComWorld) -> None:
-    held, forgotten = Thing(), Thing()
+    held, forgotten = ExampleObject(), ExampleObject()
     oid = world.export(held, ms_dcom.IUnknown).oid
     world.export(forgotten, ms_dcom.IUnknown)
     setid, status = world.exporter.change_pings(0, 0, [oid], [], PEER)
@@ -123,7 +123,7 @@ def test_an_object_that_is_pinged_stays_and_one_that_is_not_ends(world: ComWorld
 
 
 def test_a_call_in_the_last_period_keeps_an_object(world: ComWorld) -> None:
-    thing = Thing()
+    thing = ExampleObject()
     reference = world.export(thing, ms_dcom.IUnknown)
     world.exporter.change_pings(0, 0, [reference.oid], [], PEER)
     world.now += 400
@@ -136,7 +136,7 @@ def test_a_call_in_the_last_period_keeps_an_object(world: ComWorld) -> None:
 
 
 def test_an_object_in_two_sets_needs_both_to_end(world: ComWorld) -> None:
-    thing = Thing()
+    thing = ExampleObject()
     oid = world.export(thing, ms_dcom.IUnknown).oid
     first, _ = world.exporter.change_pings(0, 0, [oid], [], PEER)
     second, _ = world.exporter.change_pings(0, 0, [oid], [], PEER)
@@ -152,7 +152,7 @@ def test_an_object_in_two_sets_needs_both_to_end(world: ComWorld) -> None:
 
 
 def test_sets_take_what_exists_in_order_and_are_limited(world: ComWorld) -> None:
-    oid = world.export(Thing(), ms_dcom.IUnknown).oid
+    oid = world.export(ExampleObject(), ms_dcom.IUnknown).oid
     setid, status = world.exporter.change_pings(0, 5, [oid, 77], [], PEER)
     assert status == ResolverError.OR_INVALID_OID and world.exporter.pings.holds(oid)
     assert world.exporter.change_pings(setid, 4, [], [oid], PEER) == (setid, 0) and world.exporter.pings.holds(oid)
@@ -164,7 +164,7 @@ def test_sets_take_what_exists_in_order_and_are_limited(world: ComWorld) -> None
 
 
 def test_a_set_is_changed_by_the_host_that_made_it(world: ComWorld) -> None:
-    oid = world.export(Thing(), ms_dcom.IUnknown).oid
+    oid = world.export(ExampleObject(), ms_dcom.IUnknown).oid
     setid, _ = world.exporter.change_pings(0, 1, [oid], [], PEER)
     assert world.exporter.change_pings(setid, 2, [], [oid], "another") == (setid, ResolverError.OR_INVALID_SET)
     assert world.exporter.pings.holds(oid)

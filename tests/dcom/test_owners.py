@@ -36,7 +36,7 @@ STRANGERS = [BOB, UNAUTHENTICATED, user("alice", CONNECT), user("bob", PRIVACY)]
 Using = Callable[[RpcCaller], Any]
 
 
-class Things:
+class ObjectsOfAlice:
     """Objects made by alice."""
 
     def __init__(self) -> None:
@@ -59,8 +59,8 @@ class Things:
 
 
 @pytest.fixture
-def things() -> Things:
-    return Things()
+def things() -> ObjectsOfAlice:
+    return ObjectsOfAlice()
 
 
 @contextmanager
@@ -72,7 +72,9 @@ def refused() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("caller", STRANGERS, ids=str)
-def test_calls_of_others_are_refused(things: Things, caller: RpcCaller, caplog: pytest.LogCaptureFixture) -> None:
+def test_calls_of_others_are_refused(
+    things: ObjectsOfAlice, caller: RpcCaller, caplog: pytest.LogCaptureFixture
+) -> None:
     with refused():
         things.call(caller, things.message, m.IMSMQMessage4, "get_Label")
     empty = ms_oaut.DISPPARAMS(None, None, 0, 0)
@@ -85,7 +87,7 @@ def test_calls_of_others_are_refused(things: Things, caller: RpcCaller, caplog: 
 
 
 @pytest.mark.parametrize("caller", STRANGERS, ids=str)
-def test_others_get_no_more_interfaces_and_count_no_references(things: Things, caller: RpcCaller) -> None:
+def test_others_get_no_more_interfaces_and_count_no_references(things: ObjectsOfAlice, caller: RpcCaller) -> None:
     held = things.reference(things.message, m.IMSMQMessage4)
     ipid, iids = held.ipid.bytes_le, [m.IMSMQMessage.uuid.bytes_le]
     counted = [ms_dcom.REMINTERFACEREF(ipid, 50, 0), ms_dcom.REMINTERFACEREF(ipid, 0, 50)]
@@ -102,7 +104,9 @@ def test_others_get_no_more_interfaces_and_count_no_references(things: Things, c
 
 
 @pytest.mark.parametrize("caller", STRANGERS, ids=str)
-def test_objects_of_others_are_refused_as_arguments_and_lose_no_references(things: Things, caller: RpcCaller) -> None:
+def test_objects_of_others_are_refused_as_arguments_and_lose_no_references(
+    things: ObjectsOfAlice, caller: RpcCaller
+) -> None:
     held = things.reference(things.queue, ms_oaut.IDispatch)
     owner = things.world.context(caller=caller).owner
     ipid = things.world.export(things.world.new("Message"), m.IMSMQMessage4, owner).ipid
@@ -114,7 +118,7 @@ def test_objects_of_others_are_refused_as_arguments_and_lose_no_references(thing
 
 
 @pytest.mark.parametrize("name", ["RemAddRef", "RemRelease"])
-def test_a_request_that_names_another_users_object_changes_nothing(things: Things, name: str) -> None:
+def test_a_request_that_names_another_users_object_changes_nothing(things: ObjectsOfAlice, name: str) -> None:
     mine = things.world.export(things.world.new("Message"), m.IMSMQMessage4, things.world.context(caller=BOB).owner)
     theirs = things.reference(things.message, m.IMSMQMessage4)
     both = [ms_dcom.REMINTERFACEREF(r.ipid.bytes_le, 5, 0) for r in (mine, theirs)]
@@ -163,7 +167,7 @@ def test_all_addresses_by_which_a_machine_reaches_itself_are_one_host() -> None:
     assert len(owners) == 1 and world.context().owner not in owners
 
 
-def test_attempts_on_objects_of_others_are_throttled_like_password_guesses(things: Things) -> None:
+def test_attempts_on_objects_of_others_are_throttled_like_password_guesses(things: ObjectsOfAlice) -> None:
     link = things.world.context().call.connection
     before = dict(link.failures._failures)
     with refused():
@@ -179,7 +183,7 @@ def test_clients_learn_the_level_at_which_they_may_use_what_they_make() -> None:
 
 
 @pytest.mark.parametrize("asked", [257, 32_000])
-def test_a_request_for_more_interfaces_than_exist_is_refused(things: Things, asked: int) -> None:
+def test_a_request_for_more_interfaces_than_exist_is_refused(things: ObjectsOfAlice, asked: int) -> None:
     ipid = things.reference(things.message, m.IMSMQMessage4).ipid.bytes_le
     iids = [m.IMSMQMessage4.uuid.bytes_le] * asked
     for interface, name, more in (

@@ -38,7 +38,7 @@ VALUES = {
 }  # fmt: skip
 
 
-class Mailroom:
+class TwoQueues:
     """Objects in a world without a network: `queue` holds an express message, `elsewhere` is on another machine."""
 
     def __init__(self, name: str) -> None:
@@ -81,7 +81,7 @@ async def _done(work: Any) -> Any:
 @pytest.mark.parametrize("way", PEEKS)
 def test_changing_a_peeked_message_changes_nothing_in_the_queue(way: str, name: str) -> None:
     async def peek() -> None:
-        room = Mailroom(name)
+        room = TwoQueues(name)
         is_here = "OS:" in name
         queue = room.open(Access.PEEK if is_here else Access.PEEK_ADMIN)
         opened = queue.opened().queue
@@ -111,7 +111,7 @@ def test_changing_a_peeked_message_changes_nothing_in_the_queue(way: str, name: 
 
 def test_interfaces_of_peeked_messages_are_those_of_their_own_object() -> None:
     async def peek() -> None:
-        room = Mailroom(NAMES[0])
+        room = TwoQueues(NAMES[0])
         queue = room.open(Access.PEEK)
         first, second = [await _done(PEEKS["Peek"](room.context, queue)) for _ in range(2)]
         references = [room.context.reference(message, m.IMSMQMessage4.uuid) for message in (first, second)]

@@ -28,8 +28,8 @@ from daemon import eventually, free_port
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.server.config import STANDARD_PORTS, Configuration
 from openmsmq.server.loading import load
+from requirements import library, missing, program
 from test_documents import parse
-from wanted import library, missing, program
 
 PROJECT = Path(__file__).parents[2]
 PACKAGING = PROJECT / "packaging"

@@ -12,7 +12,7 @@ import yaml
 
 from openmsmq.server.config import STANDARD_PORTS, Configuration
 from openmsmq.server.loading import load
-from wanted import program
+from requirements import program
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 COMPOSE, KUBERNETES = PACKAGING / "compose.yaml", PACKAGING / "kubernetes" / "openmsmq.yaml"

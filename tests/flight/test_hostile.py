@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-import warm
+import fork_server
 from daemon import eventually
 from flight.plane import Plane
 from openmsmq import MsmqError
@@ -165,7 +165,7 @@ def test_a_row_that_is_too_large_does_not_reach_the_queue_manager(plane: Plane) 
 def flight_process(plane: Plane) -> int:
     pid = plane.daemon.pid
     (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return warm.fork_of(int(child))
+    return fork_server.fork_of(int(child))
 
 
 def test_streams_of_a_flight_process_that_dies_fail_with_an_error_that_can_be_repeated(own: Plane) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
-import warm
+import fork_server
 from command_line import add_user, invoke
 from daemon import Daemon, eventually, meanwhile
 from flight.certificates import make_certificate
@@ -468,7 +468,7 @@ def test_tls_is_used_if_a_certificate_is_configured(tmp_path: Path) -> None:
 
 def flight_process(daemon: Daemon) -> int:
     (child,) = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()
-    return warm.fork_of(int(child))
+    return fork_server.fork_of(int(child))
 
 
 def test_a_server_may_take_a_while_to_answer_a_new_connection(own: Plane) -> None:

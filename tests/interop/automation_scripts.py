@@ -43,7 +43,7 @@ class Impacket:
         return error.hresult
 
 
-class Ours:
+class OwnClient:
     """Scripts run by openmsmq.com."""
 
     refused: type[Exception] = MsmqError

@@ -14,7 +14,7 @@ from interop import domain_controller as domain
 from interop.domain_controller import DomainController, domain_controller
 from interop.domain_member import Member, why_no_member
 from interop.impacket_client import PASSWORD, USER
-from wanted import library, missing
+from requirements import library, missing
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from interop.dying_connections import DyingConnections
-from interop.ledger import NEVER, Fate, Known, Span
+from interop.ledger import NEVER, Certainty, MessageState, Span
 from openmsmq import MessageAlreadyReceived, MessageNotFound, MsmqError, OperationCancelled, ReceiveTimeout, aio
 from openmsmq.model.errors import HResult
 
@@ -25,7 +25,7 @@ ELSEWHERE = (MessageNotFound, MessageAlreadyReceived, ReceiveTimeout)
 LOCKED = HResult.MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION
 
 
-class Abandoned(Exception):
+class AbandonLock(Exception):
     """Raised to leave the block of a locked message."""
 
 
@@ -47,7 +47,7 @@ class DyingClient(DyingConnections):
     def patience(self) -> float:
         return self.random.choice((0, 0, 0, 0.01, 0.05))
 
-    def sending(self, queue: str, priority: int, recoverable: bool) -> Fate:
+    def sending(self, queue: str, priority: int, recoverable: bool) -> MessageState:
         self.number += 1
         text = f"{self.name}.{self.number}." + "x" * self.random.choice((0, 10, 300, 3000))
         return self.ledger.sending(text, queue, priority, recoverable)
@@ -65,10 +65,10 @@ class DyingClient(DyingConnections):
         queue = self.random.choice(IN_TRANSACTIONS)
         opened = await self.open(queue, "send", "qmcomm")
         transaction = await self.manager.transaction()
-        group: list[Fate] = []
+        group: list[MessageState] = []
         for _ in range(self.random.randrange(1, 4)):
             fate = self.sending(queue, 0, True)
-            fate.sent, fate.offered, fate.group = Known.NO, NEVER, group
+            fate.sent, fate.offered, fate.group = Certainty.NO, NEVER, group
             group.append(fate)
             await opened.send(fate.text, transaction=transaction)
             fate.send.end = self.ledger.now()
@@ -77,7 +77,7 @@ class DyingClient(DyingConnections):
             return
         offered = self.ledger.now()
         for fate in group:
-            fate.sent, fate.offered = Known.MAYBE, offered
+            fate.sent, fate.offered = Certainty.MAYBE, offered
         await transaction.commit()
         self.ledger.sent(group)
 
@@ -96,14 +96,14 @@ class DyingClient(DyingConnections):
         else:
             fate = self.found(queue, span, message.decode())
             if fate is not None:
-                self.ledger.took(fate, self.end(span), Known.YES)
+                self.ledger.took(fate, self.end(span), Certainty.YES)
 
     async def lock(self) -> None:
         """Two-phase receive: remove, put back, or abandon by closing the connection."""
         queue = self.any_queue()
         opened = await self.open(queue, "receive", self.random.choice(TWO_PHASES))
         ending = self.random.choice(("acknowledge", "acknowledge", "acknowledge", "put back", "put back", "die"))
-        with suppress(Abandoned):
+        with suppress(AbandonLock):
             await self.take(opened, queue, self.begin(), self.patience(), ending)
 
     async def take(self, opened: aio.MessageQueue, queue: str, span: Span, patience: float, ending: str) -> None:
@@ -118,11 +118,11 @@ class DyingClient(DyingConnections):
                 if ending == "die":
                     self.proxy.cut()
                 if ending != "acknowledge":
-                    raise Abandoned
-                self.ledger.took(fate, span, Known.MAYBE)
+                    raise AbandonLock
+                self.ledger.took(fate, span, Certainty.MAYBE)
         except ReceiveTimeout:
             self.found_none(queue, span)
-        except (Abandoned, OperationCancelled, asyncio.CancelledError) as error:
+        except (AbandonLock, OperationCancelled, asyncio.CancelledError) as error:
             if fate is None or isinstance(error, asyncio.CancelledError):
                 self.ledger.unknown_holds[queue].append(span)  # it may have locked a message and put it back
             if self.proxy.cuts == cuts:
@@ -133,7 +133,7 @@ class DyingClient(DyingConnections):
                 self.ledger.unknown_holds[queue].append(span)
             raise
         else:
-            self.ledger.took(fate, self.end(span), Known.YES)
+            self.ledger.took(fate, self.end(span), Certainty.YES)
 
     async def peek(self) -> None:
         queue = self.any_queue()
@@ -177,20 +177,20 @@ class DyingClient(DyingConnections):
             except ELSEWHERE:
                 self.end(span)
             except ConnectionError:
-                self.ledger.took(self.ledger.fates[str(message.decode())], span, Known.MAYBE)
+                self.ledger.took(self.ledger.fates[str(message.decode())], span, Certainty.MAYBE)
                 raise
             else:
                 fate = self.found(queue, span, taken.decode(), first=False)
                 if taken.decode() != message.decode():
                     self.ledger.wrong.append(f"{queue}: took {fate}, not {str(message.decode())[:16]}, on {protocol}")
                 if fate is not None:
-                    self.ledger.took(fate, self.end(span), Known.YES)
+                    self.ledger.took(fate, self.end(span), Certainty.YES)
 
     async def receive_in_transaction(self) -> None:
         assert self.manager is not None
         opened = await self.open(TRANSACTIONAL, "receive", self.random.choice(("qmcomm", "remoteread")))
         transaction = await self.manager.transaction()
-        whole, group = self.begin(), list[Fate]()
+        whole, group = self.begin(), list[MessageState]()
         await self.receive_some(opened, TRANSACTIONAL, transaction, whole, group)
         await self.finish(transaction, whole, group)
         self.end(whole)
@@ -201,7 +201,7 @@ class DyingClient(DyingConnections):
         if self.coordinator is None:
             self.coordinator = await self._connect(self.coordinators_proxy.port)
         transaction = await self.coordinator.transaction()
-        whole, group = self.begin(), list[Fate]()
+        whole, group = self.begin(), list[MessageState]()
         try:
             await self.receive_some(opened, DISTRIBUTED, transaction, whole, group)
             committed = await self.finish(transaction, whole, group)
@@ -216,7 +216,7 @@ class DyingClient(DyingConnections):
             self.back_some_time(whole)
 
     async def receive_some(
-        self, opened: aio.MessageQueue, queue: str, transaction: aio.Transaction, whole: Span, group: list[Fate]
+        self, opened: aio.MessageQueue, queue: str, transaction: aio.Transaction, whole: Span, group: list[MessageState]
     ) -> None:
         for _ in range(self.random.randrange(1, 4)):
             span = Span(self.ledger.now())
@@ -233,16 +233,16 @@ class DyingClient(DyingConnections):
                 fate.away.append(whole)
                 group.append(fate)
 
-    async def finish(self, transaction: aio.Transaction, whole: Span, group: list[Fate]) -> bool:
+    async def finish(self, transaction: aio.Transaction, whole: Span, group: list[MessageState]) -> bool:
         """Abort, or commit; returns whether it committed."""
         if self.random.random() < 0.3:
             await transaction.abort()
             return False
         for fate in group:
-            self.ledger.took(fate, whole, Known.MAYBE, group)
+            self.ledger.took(fate, whole, Certainty.MAYBE, group)
         await transaction.commit()
         for fate in group:
-            self.ledger.took(fate, whole, Known.YES, group)
+            self.ledger.took(fate, whole, Certainty.YES, group)
         return True
 
     async def cancel(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from interop import threaded
 from interop.cutting_proxy import CuttingProxy
 from interop.impacket_client import PASSWORD, USER
-from interop.ledger import Fate, Ledger, Span
+from interop.ledger import Ledger, MessageState, Span
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq import MsmqError, aio
 
@@ -21,7 +21,7 @@ SETTLED = 3.0  # seconds in which a participant asks three times for the outcome
 Operation = Callable[[Any], Awaitable[None]]
 
 
-class Kind(NamedTuple):
+class ClientKind(NamedTuple):
     """Kind of client: asyncio or threads, and its security level."""
 
     threads: bool = False
@@ -30,12 +30,12 @@ class Kind(NamedTuple):
 
 _PRIVATE = {"user": USER, "password": PASSWORD, "level": AuthLevel.PKT_PRIVACY}
 KINDS = (
-    Kind(),
-    Kind(threads=True),
-    Kind(security=_PRIVATE),
-    Kind(threads=True, security=_PRIVATE),
-    Kind(security=_PRIVATE | {"spnego": True}),
-    Kind(threads=True, security=_PRIVATE | {"spnego": True, "level": AuthLevel.PKT}),
+    ClientKind(),
+    ClientKind(threads=True),
+    ClientKind(security=_PRIVATE),
+    ClientKind(threads=True, security=_PRIVATE),
+    ClientKind(security=_PRIVATE | {"spnego": True}),
+    ClientKind(threads=True, security=_PRIVATE | {"spnego": True, "level": AuthLevel.PKT}),
 )
 
 
@@ -44,7 +44,7 @@ class DyingConnections:
     its own proxy. A threaded client has several connections to the server at a time."""
 
     def __init__(
-        self, name: str, kind: Kind, threads: Executor, ports: tuple[int, int], ledger: Ledger, seed: int
+        self, name: str, kind: ClientKind, threads: Executor, ports: tuple[int, int], ledger: Ledger, seed: int
     ) -> None:
         """Create the connections. `ports` are those of the server and of the coordinator."""
         self.name, self.kind, self.threads, self.ledger = name, kind, threads, ledger
@@ -146,7 +146,7 @@ class DyingConnections:
 
         asyncio.get_running_loop().call_later(SETTLED, over)
 
-    def found(self, queue: str, span: Span, body: object, *, first: bool = True) -> Fate | None:
+    def found(self, queue: str, span: Span, body: object, *, first: bool = True) -> MessageState | None:
         fate = self.ledger.saw(queue, str(body), span.begin)
         if first:
             self.ledger.looked(queue, Span(span.begin, self.ledger.now()), fate)

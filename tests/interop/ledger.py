@@ -25,7 +25,7 @@ from enum import Enum
 NEVER = float("inf")
 
 
-class Known(Enum):
+class Certainty(Enum):
     NO = "no"
     MAYBE = "maybe"
     YES = "yes"
@@ -46,7 +46,7 @@ class Span:
 
 
 @dataclass(slots=True, eq=False)
-class Fate:
+class MessageState:
     """State of one message. `group` contains all messages of its transaction, including itself."""
 
     text: str
@@ -54,13 +54,13 @@ class Fate:
     priority: int
     recoverable: bool
     send: Span
-    group: list[Fate] = field(default_factory=list)
-    sent: Known = Known.NO
+    group: list[MessageState] = field(default_factory=list)
+    sent: Certainty = Certainty.NO
     offered: float = NEVER  # start of its commit or send: not visible before
     visible: float = NEVER  # tick at which it was certainly in the queue
     away: list[Span] = field(default_factory=list)  # locked, or elsewhere
-    taken: Known = Known.NO
-    taken_with: list[Fate] = field(default_factory=list)
+    taken: Certainty = Certainty.NO
+    taken_with: list[MessageState] = field(default_factory=list)
     gone: Span | None = None
     seen: float = 0
 
@@ -70,20 +70,20 @@ class Fate:
 
 
 @dataclass(slots=True)
-class Look:
+class FirstRead:
     """A read of the first message of a queue, and its result."""
 
     queue: str
     span: Span
-    found: Fate | None
+    found: MessageState | None
 
 
 class Ledger:
     """Record kept by the clients; `contradictions` checks it at the end."""
 
     def __init__(self) -> None:
-        self.fates: dict[str, Fate] = {}
-        self.looks: list[Look] = []
+        self.fates: dict[str, MessageState] = {}
+        self.looks: list[FirstRead] = []
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
         self.unknown_takes: Counter[str] = Counter()
@@ -103,30 +103,30 @@ class Ledger:
 
     # -- sending -------------------------------------------------------------------------------------------------
 
-    def sending(self, text: str, queue: str, priority: int, recoverable: bool) -> Fate:
-        fate = self.fates[text] = Fate(text, queue, priority, recoverable, Span(self.now()))
-        fate.offered, fate.sent, fate.group = fate.send.begin, Known.MAYBE, [fate]
+    def sending(self, text: str, queue: str, priority: int, recoverable: bool) -> MessageState:
+        fate = self.fates[text] = MessageState(text, queue, priority, recoverable, Span(self.now()))
+        fate.offered, fate.sent, fate.group = fate.send.begin, Certainty.MAYBE, [fate]
         return fate
 
-    def sent(self, fates: Iterable[Fate]) -> None:
+    def sent(self, fates: Iterable[MessageState]) -> None:
         now = self.now()
         for fate in fates:
-            fate.sent, fate.visible = Known.YES, min(fate.visible, now)
+            fate.sent, fate.visible = Certainty.YES, min(fate.visible, now)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def saw(self, queue: str, text: str, begin: float) -> Fate | None:
+    def saw(self, queue: str, text: str, begin: float) -> MessageState | None:
         """Record that a read started at `begin` returned this message."""
         fate = self.fates.get(text)
         if fate is None or fate.queue != queue:
             self.wrong.append(f"{queue}: {text[:16]!r} was never sent there")
             return None
         now = self.now()
-        if fate.sent is Known.NO:
+        if fate.sent is Certainty.NO:
             self.wrong.append(f"{queue}: {fate} was seen, though its transaction was aborted or not yet committed")
         if fate.offered > now:
             self.wrong.append(f"{queue}: {fate} was seen before its commit")
-        if fate.taken is Known.YES and fate.gone is not None and fate.gone.end < begin:
+        if fate.taken is Certainty.YES and fate.gone is not None and fate.gone.end < begin:
             self.wrong.append(f"{queue}: {fate} was seen after it was taken")
         for purge in self.purges[queue]:
             if fate.visible < purge.begin and purge.end < begin and not any(away.overlaps(purge) for away in fate.away):
@@ -135,19 +135,21 @@ class Ledger:
             if away.until_seen:
                 away.end = min(away.end, now)
         fate.seen = max(fate.seen, begin)
-        if fate.sent is Known.MAYBE:
+        if fate.sent is Certainty.MAYBE:
             self.sent(fate.group)
         return fate
 
-    def looked(self, queue: str, span: Span, found: Fate | None) -> None:
-        self.looks.append(Look(queue, span, found))
+    def looked(self, queue: str, span: Span, found: MessageState | None) -> None:
+        self.looks.append(FirstRead(queue, span, found))
 
-    def took(self, fate: Fate, span: Span, known: Known, together: list[Fate] | None = None) -> None:
+    def took(
+        self, fate: MessageState, span: Span, known: Certainty, together: list[MessageState] | None = None
+    ) -> None:
         """Record a message as taken, certainly or possibly; `together` are the messages of one commit. A message
         that another client has certainly taken stays so: this reader's connection had died, and the reader does not
         know it yet."""
-        if fate.taken is Known.YES:
-            if known is Known.YES:
+        if fate.taken is Certainty.YES:
+            if known is Certainty.YES:
                 self.wrong.append(f"{fate.queue}: {fate} was taken twice, in {fate.gone} and in {span}")
             return
         fate.away.append(span)
@@ -177,7 +179,7 @@ class Ledger:
         return self.wrong + found
 
     @staticmethod
-    def _out_of_order(fates: list[Fate]) -> Iterator[str]:
+    def _out_of_order(fates: list[MessageState]) -> Iterator[str]:
         """Find contradictions of order among the messages of one queue."""
         for index, fate in enumerate(fates):
             behind = next((other for other in fates[index + 1 :] if _before(other, fate)), None)
@@ -185,16 +187,16 @@ class Ledger:
                 yield f"{fate.queue}: {fate} stands before {behind}"
 
     def _lost(self, there: set[str]) -> Iterator[str]:
-        missing: defaultdict[str, list[Fate]] = defaultdict(list)
+        missing: defaultdict[str, list[MessageState]] = defaultdict(list)
         for fate in self.fates.values():
-            if fate.text in there or fate.sent is not Known.YES or fate.taken is Known.YES:
+            if fate.text in there or fate.sent is not Certainty.YES or fate.taken is Certainty.YES:
                 continue
             if not fate.recoverable and fate.send.begin < self.last_crash:
                 continue
             purges = self.purges[fate.queue] + self.unknown_purges[fate.queue]
             if any(fate.send.begin <= purge.end for purge in purges):
                 continue
-            if fate.taken is Known.MAYBE and not any(self._stayed(other, there) for other in fate.taken_with):
+            if fate.taken is Certainty.MAYBE and not any(self._stayed(other, there) for other in fate.taken_with):
                 continue
             missing[fate.queue].append(fate)
         for queue, fates in missing.items():
@@ -202,11 +204,13 @@ class Ledger:
                 yield f"{queue}: {len(fates)} lost, {self.unknown_takes[queue]} may be: {fates[:5]}"
 
     @staticmethod
-    def _stayed(fate: Fate, there: set[str]) -> bool:
+    def _stayed(fate: MessageState, there: set[str]) -> bool:
         """Whether a cut-off commit did not take this message: it was seen again, or taken by another client."""
-        return fate.text in there or fate.taken is Known.YES or (fate.gone is not None and fate.seen > fate.gone.end)
+        return (
+            fate.text in there or fate.taken is Certainty.YES or (fate.gone is not None and fate.seen > fate.gone.end)
+        )
 
-    def _overlooked(self, look: Look, fates: list[Fate]) -> Iterator[str]:
+    def _overlooked(self, look: FirstRead, fates: list[MessageState]) -> Iterator[str]:
         found, span = look.found, look.span
         passed = [
             fate for fate in fates
@@ -221,5 +225,5 @@ class Ledger:
             )
 
 
-def _before(fate: Fate, other: Fate) -> bool:
+def _before(fate: MessageState, other: MessageState) -> bool:
     return fate.priority > other.priority or (fate.priority == other.priority and fate.send.end < other.send.begin)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import openmsmq
-from command_line import Ended, command, invoke
+from command_line import CommandResult, command, invoke
 from console.browser import Client
 from console.conftest import users
 from daemon import Daemon, eventually, free_port
@@ -26,7 +26,7 @@ class Move:
         self._token = ""
         self._directory = directory
 
-    def run(self, *words: str) -> Ended:
+    def run(self, *words: str) -> CommandResult:
         return invoke(*words, **self._environment())
 
     def _environment(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from uuid import UUID
 import openmsmq
 from openmsmq.client import sync
 from openmsmq.client.calls import ClientCall
-from wanted import missing
+from requirements import missing
 
 PYTHON = "/usr/bin/python3"  # Debian's interpreter, for which its packages are installed
 SCRIPT = Path(__file__).with_name("samba_client.py")

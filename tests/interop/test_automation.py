@@ -22,7 +22,7 @@ from impacket.dcerpc.v5.rpcrt import (
 )
 from impacket.uuid import string_to_bin
 
-from com_client import CLSIDS, GET, METHOD, MISSING, PUTREF, Connection, Object, Refused, Typed
+from com_client import CLSIDS, GET, METHOD, MISSING, PUTREF, Connection, Object, Refused, TypedValue
 from daemon import Daemon
 from interop.impacket_client import PASSWORD, USER
 from msrpc.dcom.objref import StandardReference, unpack
@@ -103,9 +103,11 @@ def test_a_queue_is_created_written_and_read(com: Connection, daemon: Daemon) ->
 
 
 BODIES = [
-    Typed(16, -5), Typed(17, 200), Typed(2, -300), Typed(18, 60_000), Typed(3, -70_000), Typed(19, 4_000_000_000),
-    Typed(4, 1.5), Typed(5, 2.25), Typed(6, 123_456), Typed(7, 45_000.5), Typed(8, "text"), Typed(8, ""),
-    Typed(11, 0xFFFF), Typed(11, 0),
+    TypedValue(16, -5), TypedValue(17, 200), TypedValue(2, -300), TypedValue(18, 60_000), TypedValue(3, -70_000),
+    TypedValue(19, 4_000_000_000),
+    TypedValue(4, 1.5), TypedValue(5, 2.25), TypedValue(6, 123_456), TypedValue(7, 45_000.5),
+    TypedValue(8, "text"), TypedValue(8, ""),
+    TypedValue(11, 0xFFFF), TypedValue(11, 0),
 ]  # fmt: skip
 
 
@@ -123,7 +125,7 @@ def test_T14_every_type_of_body_comes_back_and_means_the_same_to_other_protocols
             assert received == (body.value != 0 if body.vt == 11 else body.value)
         writer.send("by another protocol")
         assert back.call("Receive", ReceiveTimeout=1000).get("Body") == "by another protocol"
-        for refused in (Typed(20, 5), Typed(10, 1), Typed(0, None)):
+        for refused in (TypedValue(20, 5), TypedValue(10, 1), TypedValue(0, None)):
             with pytest.raises(Refused) as failure:
                 message(com, Body=refused)
             assert failure.value.hresult == 0x80070057
@@ -328,7 +330,7 @@ def test_T12_a_required_level_is_enforced_and_senders_are_named(tmp_path: Any) -
 def test_T13_arguments_may_be_left_out_named_and_of_other_types(com: Connection) -> None:
     info, _ = created(com)
     queue = info.call("Open", PEEK, 0)
-    for timeout in (0, Typed(2, 0), "0", Typed(19, 0), 0.0):
+    for timeout in (0, TypedValue(2, 0), "0", TypedValue(19, 0), 0.0):
         with pytest.raises(Refused, match="C00E0088"):
             queue.call("Peek", MISSING, MISSING, timeout)
     with pytest.raises(Refused, match="C00E0088"):
@@ -434,7 +436,7 @@ def test_T18_messages_are_found_by_their_lookup_ids(com: Connection) -> None:
     first, last = back.call("PeekFirstByLookupId"), back.call("PeekLastByLookupId")
     assert (first.get("Label"), last.get("Label")) == ("a", "d")
     assert back.call("PeekNextByLookupId", first.get("LookupId")).get("Label") == "b"
-    assert back.call("PeekPreviousByLookupId", Typed(21, int(last.get("LookupId")))).get("Label") == "c"
+    assert back.call("PeekPreviousByLookupId", TypedValue(21, int(last.get("LookupId")))).get("Label") == "c"
     for wrong in (
         lambda: back.call("PeekNextByLookupId", last.get("LookupId")),
         lambda: back.call("PeekByLookupId", "77"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from daemon import Daemon
-from interop.automation_scripts import Impacket, Ours
+from interop.automation_scripts import Impacket, OwnClient
 from openmsmq.com import WithEvents
 from openmsmq.interfaces import mc_mqac as m
 
@@ -28,7 +28,7 @@ def administered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     assert "Traceback" not in running.log, running.log
 
 
-@pytest.fixture(params=[Impacket, Ours])
+@pytest.fixture(params=[Impacket, OwnClient])
 def com(administered: Daemon, request: pytest.FixtureRequest) -> Iterator[Any]:
     script = request.param(administered)
     yield script
@@ -72,7 +72,7 @@ def test_section_4_1_the_count_of_messages_in_a_queue(com: Any) -> None:
     assert com.get(management, "MessageCount") == 3
 
 
-def test_section_4_2_no_transfers_from_other_machines_are_listed_yet(com: Any) -> None:
+def test_section_4_2_a_queue_without_transfers_lists_none(com: Any) -> None:
     _, path = queue_info(com, True)
     management = com.new("Management")
     com.call(management, "Init", Pathname=path)
@@ -111,7 +111,7 @@ def test_section_4_4_public_queues_are_discovered_in_the_directory(com: Any) -> 
 
 def test_section_4_5_a_message_is_received_in_an_event(administered: Daemon) -> None:
     """Only with our client: impacket has no objects that a server could call."""
-    com, came = Ours(administered), queue.SimpleQueue[str]()
+    com, came = OwnClient(administered), queue.SimpleQueue[str]()
 
     class Handler:
         def Arrived(self, arrived: Any, cursor: int) -> None:

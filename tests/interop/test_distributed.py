@@ -144,7 +144,7 @@ def test_a_transaction_of_another_kind_is_refused(pair: Pair) -> None:
 
 
 def test_the_asyncio_client_does_the_same(pair: Pair) -> None:
-    async def programme() -> None:
+    async def program() -> None:
         near = await openmsmq.aio.connect("127.0.0.1", pair.near.port)
         far = await openmsmq.aio.connect("127.0.0.1", pair.far.port)
         async with near, far, await far.open(QUEUE) as source, await near.open(QUEUE, "send") as target:
@@ -152,7 +152,7 @@ def test_the_asyncio_client_does_the_same(pair: Pair) -> None:
                 message = await source.receive(0, transaction=transaction)
                 await target.send(message.decode(), transaction=transaction)
 
-    asyncio.run(programme())
+    asyncio.run(program())
     assert (left(pair.near), left(pair.far)) == (["old"], [])
 
 
@@ -175,7 +175,7 @@ def check_sums(pair: Pair, transactions: int, at_a_time: int, restarts: bool) ->
                     await there.send(str(number), transaction=transaction)
                 committed.append(number)
 
-    async def programme() -> None:
+    async def program() -> None:
         clients = [asyncio.create_task(client()) for _ in range(at_a_time)]
         while restarts and any(not one.done() for one in clients):
             await asyncio.sleep(1)
@@ -183,7 +183,7 @@ def check_sums(pair: Pair, transactions: int, at_a_time: int, restarts: bool) ->
             await asyncio.to_thread(pair.far.start)
         await asyncio.gather(*clients)
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
     def same() -> bool:
         near, far = sorted(left(pair.near)), sorted(left(pair.far))

@@ -24,7 +24,7 @@ from interop.domain_forest import child_domain, name_forest, referrer
 from interop.name_server import NameServer
 from openmsmq.com import Dispatch, close_all
 from openmsmq.model.errors import HResult, MsmqError
-from wanted import missing
+from requirements import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 CHILD = "DC=child,DC=rig,DC=test"

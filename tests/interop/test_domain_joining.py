@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Ended, add_user, at, checked, invoke
+from command_line import CommandResult, add_user, at, checked, invoke
 from daemon import Daemon
 from interop.domain_controller import ADMINISTRATOR, PASSWORD, REALM, DomainController, login
 from openmsmq.model.errors import AccessDenied
@@ -27,7 +27,7 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KRB5CCNAME", "MEMORY:replaced")  # restored after logins with keys and passwords change it
 
 
-def run(directory: DomainController, data: Path, *arguments: str, name: str = NAME, **settings: str) -> Ended:
+def run(directory: DomainController, data: Path, *arguments: str, name: str = NAME, **settings: str) -> CommandResult:
     given = {
         "OPENMSMQ_DATA_DIR": str(data), "OPENMSMQ_DIRECTORY_CONTROLLERS": directory.address,
         "OPENMSMQ_COMPUTER_NAME": name, "OPENMSMQ_PASSWORD": PASSWORD,
@@ -37,12 +37,12 @@ def run(directory: DomainController, data: Path, *arguments: str, name: str = NA
 
 def join(
     directory: DomainController, data: Path, *arguments: str, user: str = ADMINISTRATOR, name: str = NAME
-) -> Ended:
+) -> CommandResult:
     host = f"{name.lower()}.rig.test"
     return run(directory, data, "join", "--user", f"{user}@{REALM}", "--host-name", host, *arguments, name=name)
 
 
-def leave(directory: DomainController, data: Path, *arguments: str) -> Ended:
+def leave(directory: DomainController, data: Path, *arguments: str) -> CommandResult:
     return run(directory, data, "leave", "--user", f"{ADMINISTRATOR}@{REALM}", *arguments)
 
 

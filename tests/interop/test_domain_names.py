@@ -13,7 +13,7 @@ from daemon import Daemon, eventually
 from interop import domain_controller as domain
 from interop.domain_controller import DomainController, login
 from openmsmq.model.errors import AccessDenied
-from wanted import library
+from requirements import library
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 PASSWORD = "Passw0rd!"

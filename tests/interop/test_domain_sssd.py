@@ -17,7 +17,7 @@ from daemon import Daemon
 from interop.domain_controller import ADMINISTRATOR, CONTROLLER, PASSWORD, REALM, DomainController, login
 from interop.domain_sssd import RealmMember, SssdMember, why_no_sssd
 from interop.name_server import NameServer
-from wanted import missing
+from requirements import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("domain")]
 NAME = "MQ9"

@@ -14,7 +14,7 @@ from daemon import Daemon, partner_daemons
 from interop.dying_clients import ASIDE, DISTRIBUTED, IN_TRANSACTIONS, OPERATIONS, PLAIN, QUEUES, DyingClient
 from interop.dying_connections import KINDS
 from interop.impacket_client import PASSWORD, USER
-from interop.ledger import Fate, Known, Ledger, Span
+from interop.ledger import Certainty, Ledger, MessageState, Span
 from openmsmq import ReceiveTimeout, aio
 from seeds import several
 
@@ -120,7 +120,7 @@ def test_what_is_recoverable_survives_the_death_of_connections_and_of_the_daemon
 # -- the ledger detects contradictions ---------------------------------------------------------------------------------
 
 
-def sent(ledger: Ledger, text: str, *, priority: int = 3) -> Fate:
+def sent(ledger: Ledger, text: str, *, priority: int = 3) -> MessageState:
     fate = ledger.sending(text, PLAIN, priority, True)
     fate.send.end = ledger.now()
     ledger.sent([fate])
@@ -144,7 +144,7 @@ def test_the_ledger_accepts_both_outcomes_of_an_uncertain_call() -> None:
         ledger = Ledger()
         a = sent(ledger, "a")
         sent(ledger, "b")
-        ledger.took(a, Span(ledger.now(), ledger.now()), Known.MAYBE)
+        ledger.took(a, Span(ledger.now(), ledger.now()), Certainty.MAYBE)
         ledger.sending("c", PLAIN, 3, True)
         assert wrong(ledger, *left) == []
 
@@ -155,7 +155,7 @@ def test_the_ledger_checks_that_a_commit_is_atomic() -> None:
         group = [sent(ledger, text) for text in "ab"]
         span = Span(ledger.now(), ledger.now())
         for fate in group:
-            ledger.took(fate, span, Known.MAYBE, group)
+            ledger.took(fate, span, Certainty.MAYBE, group)
         assert wrong(ledger, *left)
 
 
@@ -173,7 +173,7 @@ def test_the_ledger_detects_a_read_that_skips_a_message() -> None:
 def test_the_ledger_detects_a_message_that_reappears() -> None:
     ledger = Ledger()
     fate = sent(ledger, "a")
-    ledger.took(fate, Span(ledger.now(), ledger.now()), Known.YES)
+    ledger.took(fate, Span(ledger.now(), ledger.now()), Certainty.YES)
     assert wrong(ledger) == []
     assert wrong(ledger, "a")
 

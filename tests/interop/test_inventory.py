@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import openmsmq
-from command_line import Ended, invoke
+from command_line import CommandResult, invoke
 from daemon import Daemon
 from openmsmq.cli.exit_codes import UNREACHABLE
 from openmsmq.model.constants import QueueAccessMask
@@ -22,7 +22,7 @@ ALICE = "S-1-5-21-1-2-3-1105"
 HOST = "127.0.94.1"
 
 
-def inventory(daemon: Daemon, *words: str) -> Ended:
+def inventory(daemon: Daemon, *words: str) -> CommandResult:
     return invoke("adopt", "inventory", HOST, "--port", str(daemon.port), *words)
 
 

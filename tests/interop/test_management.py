@@ -123,7 +123,7 @@ def test_outgoing_queues_are_listed_with_their_properties(administrator: openmsm
 
 
 def test_the_asyncio_client_manages_queues_too(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
-    async def programme() -> None:
+    async def program() -> None:
         async with await openmsmq.aio.connect("127.0.0.1", daemon.port, user=OPERATOR, password=PASSWORD) as manager:
             async with await manager.open(THERE, "send") as queue:
                 await queue.send("x")
@@ -136,7 +136,7 @@ def test_the_asyncio_client_manages_queues_too(daemon: Daemon, administrator: op
             await manager.connect_machine()
             await manager.tidy()
 
-    asyncio.run(programme())
+    asyncio.run(program())
 
 
 def test_impacket_reads_every_property_at_level_privacy(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:

@@ -24,7 +24,7 @@ LABEL = "{:06}"
 
 
 @dataclass
-class Line:
+class QueueTraffic:
     """One queue with its writer and its reader.
 
     Attributes:
@@ -113,7 +113,7 @@ class Line:
 
 
 @contextmanager
-def working(lines: list[Line], pause: float) -> Iterator[threading.Event]:
+def working(lines: list[QueueTraffic], pause: float) -> Iterator[threading.Event]:
     over = threading.Event()
     threads = [threading.Thread(target=line.write, args=(over, pause)) for line in lines]
     threads += [threading.Thread(target=line.take, args=(over,)) for line in lines]
@@ -136,12 +136,12 @@ class Operator:
     """
 
     def __init__(
-        self, move: Move, lines: list[Line], dice: random.Random, kills: int, command_kills: int = 0
+        self, move: Move, lines: list[QueueTraffic], dice: random.Random, kills: int, command_kills: int = 0
     ) -> None:  # fmt: skip
         self.move, self.lines, self.dice, self.kills = move, lines, dice, kills
         self.command_kills, self.killed_commands = command_kills, 0
 
-    def begin(self, line: Line) -> None:
+    def begin(self, line: QueueTraffic) -> None:
         """Start moving; the queues exist already, or `adopt run` creates them."""
         if not self.command_kills:
             self.step(line, "shadow", line.name, "--from", "old", state="shadow")
@@ -155,7 +155,7 @@ class Operator:
         for _ in range(wanted):
             self.killed_commands += self.move.run_and_kill(self.dice.random() * 0.5, "adopt", *words)
 
-    def step(self, line: Line, *words: str, state: str) -> None:
+    def step(self, line: QueueTraffic, *words: str, state: str) -> None:
         """Run a step. If its outcome is unknown, repeat it unless the status shows that it was done."""
         self.kill_commands(words)
 
@@ -190,7 +190,7 @@ class Operator:
     def total(self, value: int) -> None:
         self._total = value
 
-    def wait(self, line: Line, look: Callable[[dict[str, object]], bool]) -> None:
+    def wait(self, line: QueueTraffic, look: Callable[[dict[str, object]], bool]) -> None:
         def reached() -> bool:
             try:
                 return look(self.move.status(line.name))
@@ -199,11 +199,11 @@ class Operator:
 
         eventually(reached)
 
-    def drained(self, line: Line) -> None:
+    def drained(self, line: QueueTraffic) -> None:
         self.wait(line, lambda status: bool(status["empty_since"]) and not status["trouble"])
 
 
-def left_in(move: Move, lines: list[Line]) -> dict[str, int]:
+def left_in(move: Move, lines: list[QueueTraffic]) -> dict[str, int]:
     """Return the unread messages by machine and queue."""
     found = {}
     for daemon in (move.old, move.new):
@@ -216,7 +216,8 @@ def left_in(move: Move, lines: list[Line]) -> dict[str, int]:
 
 
 def whole_move(
-    move: Move, lines: list[Line], dice: random.Random, kills: int, first: int, pause: float, command_kills: int = 0
+    move: Move, lines: list[QueueTraffic], dice: random.Random, kills: int, first: int, pause: float,
+    command_kills: int = 0,
 ) -> None:  # fmt: skip
     """Move there and back, with `kills` of daemons. With `command_kills` (kills of commands for each step), `adopt
     run` creates the queues."""
@@ -285,8 +286,8 @@ def test_nothing_is_lost_or_duplicated_when_daemons_and_commands_are_killed(
     tmp_path: Path, net: int, kills: int, command_kills: int
 ) -> None:
     dice = chance("moving")
-    lines = [Line(f"plain{number}", False) for number in range(2)]
-    lines += [Line(f"ordered{number}", True) for number in range(2)]
+    lines = [QueueTraffic(f"plain{number}", False) for number in range(2)]
+    lines += [QueueTraffic(f"ordered{number}", True) for number in range(2)]
     with moving(tmp_path, net) as move:
         whole_move(move, lines, dice, kills, 50, 0.02, command_kills)
 
@@ -294,7 +295,7 @@ def test_nothing_is_lost_or_duplicated_when_daemons_and_commands_are_killed(
 @pytest.mark.slow
 def test_a_hundred_thousand_messages_of_twenty_queues_move_and_move_back(tmp_path: Path) -> None:
     dice = chance("moving by night")
-    lines = [Line(f"plain{number}", False) for number in range(10)]
-    lines += [Line(f"ordered{number}", True) for number in range(10)]
+    lines = [QueueTraffic(f"plain{number}", False) for number in range(10)]
+    lines += [QueueTraffic(f"ordered{number}", True) for number in range(10)]
     with moving(tmp_path, 94) as move:
         whole_move(move, lines, dice, kills=200, first=5_000, pause=0.02, command_kills=1)

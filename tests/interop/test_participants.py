@@ -23,7 +23,7 @@ from openmsmq.client.participants import OUTCOMES
 from tallies import tally
 
 
-class Trio:
+class TwoDaemonsAndDatabase:
     """Two daemons with a queue each, and a database."""
 
     def __init__(self, directory: Path, items: int) -> None:
@@ -56,20 +56,20 @@ class Trio:
 
 
 @pytest.fixture
-def trio(tmp_path: Path) -> Iterator[Trio]:
-    trio = Trio(tmp_path, 2)
+def trio(tmp_path: Path) -> Iterator[TwoDaemonsAndDatabase]:
+    trio = TwoDaemonsAndDatabase(tmp_path, 2)
     yield trio
     trio.close()
 
 
-def test_all_three_commit_together(trio: Trio) -> None:
+def test_all_three_commit_together(trio: TwoDaemonsAndDatabase) -> None:
     with trio.near.connect() as near, trio.far.connect() as far:
         move_one(near, far, trio.ledger)
     assert trio.state() == (["item 1"], ["item 0"], ["item 0"])
     assert trio.at(trio.near, OUTCOMES) == [] and trio.ledger.in_doubt() == []
 
 
-def test_a_database_that_refuses_aborts_everywhere(trio: Trio) -> None:
+def test_a_database_that_refuses_aborts_everywhere(trio: TwoDaemonsAndDatabase) -> None:
     trio.ledger.refuses = True
     with trio.near.connect() as near, trio.far.connect() as far, pytest.raises(RuntimeError, match="refuses"):
         move_one(near, far, trio.ledger)
@@ -77,7 +77,7 @@ def test_a_database_that_refuses_aborts_everywhere(trio: Trio) -> None:
     assert trio.at(trio.near, OUTCOMES) == []
 
 
-def test_an_exception_in_the_block_aborts_everywhere(trio: Trio) -> None:
+def test_an_exception_in_the_block_aborts_everywhere(trio: TwoDaemonsAndDatabase) -> None:
     with trio.near.connect() as near:
         with pytest.raises(ValueError, match="no"), near.transaction(distributed=True) as transaction:  # noqa: PT012
             transaction.enlist(trio.ledger)
@@ -88,13 +88,13 @@ def test_an_exception_in_the_block_aborts_everywhere(trio: Trio) -> None:
     assert trio.ledger.items() == []
 
 
-def test_only_a_distributed_transaction_takes_participants(trio: Trio) -> None:
+def test_only_a_distributed_transaction_takes_participants(trio: TwoDaemonsAndDatabase) -> None:
     with trio.near.connect() as near, near.transaction() as transaction:
         with pytest.raises(openmsmq.TransactionUsage, match="distributed=True"):
             transaction.enlist(trio.ledger)
 
 
-class Dies(Ledger):
+class DyingParticipant(Ledger):
     """A participant whose program dies during one of the calls."""
 
     dies_at = ""
@@ -115,8 +115,10 @@ class Dies(Ledger):
 
 
 @pytest.mark.parametrize(("dies_at", "moved"), [("prepared", 0), ("committing", 1)])
-def test_transactions_left_in_doubt_by_a_crashed_program_are_resolved(trio: Trio, dies_at: str, moved: int) -> None:
-    ledger = Dies(trio.path)
+def test_transactions_left_in_doubt_by_a_crashed_program_are_resolved(
+    trio: TwoDaemonsAndDatabase, dies_at: str, moved: int
+) -> None:
+    ledger = DyingParticipant(trio.path)
     ledger.dies_at = dies_at
     with trio.near.connect() as near, trio.far.connect() as far, pytest.raises(KeyboardInterrupt):
         move_one(near, far, ledger)
@@ -129,7 +131,7 @@ def test_transactions_left_in_doubt_by_a_crashed_program_are_resolved(trio: Trio
     assert trio.at(trio.near, OUTCOMES) == []
 
 
-def test_a_running_transaction_is_not_resolved(trio: Trio) -> None:
+def test_a_running_transaction_is_not_resolved(trio: TwoDaemonsAndDatabase) -> None:
     with trio.near.connect() as near, trio.near.connect() as other:
         transaction = near.transaction(distributed=True)
         identifier = transaction.enlist(trio.ledger)
@@ -141,9 +143,9 @@ def test_a_running_transaction_is_not_resolved(trio: Trio) -> None:
         assert other.resolve(trio.ledger) == [] and trio.ledger.items() == []
 
 
-def test_an_outcome_is_kept_until_all_participants_know_it(trio: Trio, tmp_path: Path) -> None:
+def test_an_outcome_is_kept_until_all_participants_know_it(trio: TwoDaemonsAndDatabase, tmp_path: Path) -> None:
     """Resolving for one of two databases must not make the other one believe that the transaction was aborted."""
-    first, second = Ledger(trio.path), Dies(str(tmp_path / "second.sqlite"))
+    first, second = Ledger(trio.path), DyingParticipant(str(tmp_path / "second.sqlite"))
     second.dies_at = "committing"
     with trio.near.connect() as near:
         transaction = near.transaction(distributed=True)
@@ -160,7 +162,7 @@ def test_an_outcome_is_kept_until_all_participants_know_it(trio: Trio, tmp_path:
     second.close()
 
 
-def test_without_an_outcome_queue_nothing_is_decided(trio: Trio) -> None:
+def test_without_an_outcome_queue_nothing_is_decided(trio: TwoDaemonsAndDatabase) -> None:
     with trio.near.connect() as near:
         assert near.resolve(trio.ledger) == []
         trio.ledger.add("x")
@@ -170,8 +172,8 @@ def test_without_an_outcome_queue_nothing_is_decided(trio: Trio) -> None:
     assert trio.ledger.in_doubt() == ["00" * 16]
 
 
-def test_coroutine_functions_take_part_with_asyncio(trio: Trio) -> None:
-    class Later:
+def test_coroutine_functions_take_part_with_asyncio(trio: TwoDaemonsAndDatabase) -> None:
+    class AsyncParticipant:
         def __init__(self, ledger: Ledger) -> None:
             self._ledger = ledger
 
@@ -188,20 +190,20 @@ def test_coroutine_functions_take_part_with_asyncio(trio: Trio) -> None:
         async def in_doubt(self) -> list[str]:
             return self._ledger.in_doubt()
 
-    async def programme() -> None:
+    async def program() -> None:
         async with await openmsmq.aio.connect("127.0.0.1", trio.near.port) as near:
-            later = Later(trio.ledger)
+            later = AsyncParticipant(trio.ledger)
             async with await near.transaction(distributed=True) as transaction:
                 transaction.enlist(later)
                 trio.ledger.add("x")
             assert await near.resolve(later) == []
 
-    asyncio.run(programme())
+    asyncio.run(program())
     assert trio.ledger.items() == ["x"]
 
 
 def check_kills(directory: Path, items: int, kills: int, seed: int) -> None:
-    trio, moments = Trio(directory, items), random.Random(seed)
+    trio, moments = TwoDaemonsAndDatabase(directory, items), random.Random(seed)
     command = [sys.executable, "-m", "interop.database", str(trio.near.port), str(trio.far.port), trio.path]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import CertificateBuilder, Name, NameAttribute
 from cryptography.x509.oid import NameOID
 
-from com_client import MISSING, Connection, Object, Refused, Typed
+from com_client import MISSING, Connection, Object, Refused, TypedValue
 from command_line import add_user, at, checked
 from daemon import Daemon
 from openmsmq.com import Dispatch, close_all
@@ -110,7 +110,7 @@ def test_queues_are_found_by_every_operator_and_property(objects: Connection) ->
     } == by_address  # fmt: skip
     assert those(MulticastAddress="") == "1"
     assert those(MulticastAddress="", RelMulticastAddress=NEQ) == "23"
-    now = Typed(DATE, 25569.0 + (time.time() + 3600) / 86400)
+    now = TypedValue(DATE, 25569.0 + (time.time() + 3600) / 86400)
     by_time = {EQ: "", NEQ: "123", LT: "123", GT: "", LE: "123", GE: "", NOP: "123"}
     for attribute in ("CreateTime", "ModifyTime"):
         assert {r: those(**{attribute: now, f"Rel{attribute}": r}) for r in by_time} == by_time
@@ -158,9 +158,9 @@ def test_results_follow_the_directory_while_they_are_read(objects: Connection) -
         ({"ServiceTypeGuid": "{}"}, "C00E0006"),
         ({"Label": "x", "RelLabel": 7}, "C00E0006"),
         ({"Label": "x", "RelLabel": -1}, "C00E0006"),
-        ({"CreateTime": Typed(DATE, float("nan"))}, "C00E0006"),
-        ({"CreateTime": Typed(DATE, float("inf"))}, "C00E0006"),
-        ({"CreateTime": Typed(DATE, 1e300)}, "C00E0018"),
+        ({"CreateTime": TypedValue(DATE, float("nan"))}, "C00E0006"),
+        ({"CreateTime": TypedValue(DATE, float("inf"))}, "C00E0006"),
+        ({"CreateTime": TypedValue(DATE, 1e300)}, "C00E0018"),
         ({"ModifyTime": "yesterday"}, "80020005"),
     ],
 )

@@ -323,7 +323,7 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
     def fail(vfs: OsVfs, handle: int) -> None:
         raise failure
 
-    class Beside:
+    class DelayedSync:
         """Completes a started sync in the next event-loop iteration. `UringSync` itself needs native code, which
         cannot call test doubles."""
 
@@ -341,7 +341,7 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(server, "UringSync", Beside)
+    monkeypatch.setattr(server, "UringSync", DelayedSync)
 
     async def scenario() -> int:
         started: asyncio.Future[server.Daemon] = asyncio.get_running_loop().create_future()
@@ -356,7 +356,7 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
         queue = await manager.open(QUEUE, "send")
         await queue.send("before", recoverable=True)
         monkeypatch.setattr(OsVfs, "fdatasync", fail)
-        monkeypatch.setattr(Beside, "failure", failure)
+        monkeypatch.setattr(DelayedSync, "failure", failure)
         sending = asyncio.create_task(queue.send("after", recoverable=True))
         code = await asyncio.wait_for(serving, 10)
         with pytest.raises((ConnectionError, MsmqError)):

@@ -35,7 +35,7 @@ RR_NACK, RR_ACK = 1, 2
 _names = itertools.count()
 
 
-class PutBack(Exception):
+class AbandonLock(Exception):
     """Raised to leave the block of a locked message."""
 
 
@@ -140,9 +140,9 @@ def test_remote_read_at_privacy_puts_back_and_removes(daemon: Daemon, queue: str
             sending.send(data, label="large")
             sending.send(b"small")
         with samba.manager().open(queue, protocol="remoteread") as reading:
-            with suppress(PutBack), reading.receive_lock(0) as message:
+            with suppress(AbandonLock), reading.receive_lock(0) as message:
                 assert (message.body, message.label) == (data, "large")
-                raise PutBack
+                raise AbandonLock
             identifier = reading.peek(0).lookup_identifier
             assert reading.receive_by_lookup_id(identifier).body == data
             with reading.receive_lock(0) as message:

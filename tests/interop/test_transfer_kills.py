@@ -16,7 +16,7 @@ from openmsmq.model.constants import Journal
 from seeds import chance
 
 
-class Crowd:
+class QueueManagers:
     """Queue managers on separate addresses, all at one port."""
 
     def __init__(
@@ -77,19 +77,21 @@ def on_loopback(count: int, net: int) -> list[str]:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Crowd]:
-    crowd = Crowd(tmp_path, on_loopback(2, 73))
+def pair(tmp_path: Path) -> Iterator[QueueManagers]:
+    crowd = QueueManagers(tmp_path, on_loopback(2, 73))
     yield crowd
     crowd.stop()
 
 
-def received(crowd: Crowd, index: int, queue: str) -> list[str]:
+def received(crowd: QueueManagers, index: int, queue: str) -> list[str]:
     with crowd.connect(index) as qm, qm.open(f".\\private$\\{queue}", "receive") as opened:
         count = qm.management(f".\\private$\\{queue}")["message_count"]
         return [opened.receive(timeout=5).label for _ in range(count)]
 
 
-def send(crowd: Crowd, source: int, target: int, count: int, over: threading.Event, pause: float = 0) -> list[str]:
+def send(
+    crowd: QueueManagers, source: int, target: int, count: int, over: threading.Event, pause: float = 0
+) -> list[str]:
     """Send transactions of three messages until stopped or done, `pause` seconds apart; returns the confirmed ones
     in order."""
     told: list[str] = []
@@ -122,7 +124,7 @@ def check(sent: list[str], arrived: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_both_sides_are_killed_and_everything_arrives_once_and_in_order(pair: Crowd) -> None:
+def test_both_sides_are_killed_and_everything_arrives_once_and_in_order(pair: QueueManagers) -> None:
     choose = chance("kills of two")
     over, told = threading.Event(), []
     sender = threading.Thread(target=lambda: told.extend(send(pair, 0, 1, 400, over)))
@@ -137,7 +139,7 @@ def test_both_sides_are_killed_and_everything_arrives_once_and_in_order(pair: Cr
     assert "Traceback" not in "".join(daemon.log for daemon in pair.daemons)
 
 
-def test_acknowledgments_and_journal_copies_are_in_the_right_queues_after_a_kill(pair: Crowd) -> None:
+def test_acknowledgments_and_journal_copies_are_in_the_right_queues_after_a_kill(pair: QueueManagers) -> None:
     with pair.connect(0) as qm:
         qm.create_queue(".\\private$\\admin")
         with qm.open(pair.name(1, "tx"), "send") as queue, qm.transaction() as transaction:
@@ -164,7 +166,7 @@ def test_acknowledgments_and_journal_copies_are_in_the_right_queues_after_a_kill
 
 @pytest.mark.slow
 def test_five_queue_managers_send_to_each_other_while_they_are_killed(tmp_path: Path) -> None:
-    crowd = Crowd(tmp_path, on_loopback(5, 74))
+    crowd = QueueManagers(tmp_path, on_loopback(5, 74))
     choose: random.Random = chance("kills of five")
     over = threading.Event()
     told: dict[tuple[int, int], list[str]] = {}

@@ -17,7 +17,7 @@ from openmsmq.com import Dispatch, close_all
 from openmsmq.queueing.registry import FIRST_QUEUE_NUMBER
 from packets.checker import Kind
 from packets.conversation import Watch
-from packets.excused import EXCUSED
+from packets.known_deviations import EXCUSED
 
 HOSTS = ["127.0.88.1", "127.0.88.2"]
 ALPHA = f"DIRECT=TCP:{HOSTS[0]}\\private$\\"
@@ -26,7 +26,7 @@ LARGEST = (4 << 20) - (64 << 10)  # bytes of a body
 FULL_RECEIVE = 14  # MQMSG_ACKNOWLEDGMENT_FULL_RECEIVE
 
 
-class Watched:
+class WatchedPair:
     """ALPHA sends to BETA through a proxy, through which acknowledgments return."""
 
     def __init__(self, directory: Path, watch: Watch) -> None:
@@ -57,8 +57,8 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    made = Watched(tmp_path_factory.mktemp("watched"), Watch(EXCUSED))
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedPair]:
+    made = WatchedPair(tmp_path_factory.mktemp("watched"), Watch(EXCUSED))
     with made.proxy, made.alpha, made.beta:
         with made.connect(0) as alpha, made.connect(1) as beta:
             alpha.create_queue(".\\private$\\admin")
@@ -78,7 +78,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 @pytest.fixture
-def kinds(watched: Watched) -> Iterator[dict[Kind, int]]:
+def kinds(watched: WatchedPair) -> Iterator[dict[Kind, int]]:
     """Return the number of packets of each kind in a test; none broke a rule."""
     watched.watch.seen.clear()
     yield watched.watch.seen
@@ -90,7 +90,9 @@ def take(qm: openmsmq.QueueManager, name: str, count: int) -> list[openmsmq.Mess
         return [queue.receive(timeout=20) for _ in range(count)]
 
 
-def test_express_and_recoverable_messages_of_all_sizes_and_properties(watched: Watched, kinds: dict[Kind, int]) -> None:
+def test_express_and_recoverable_messages_of_all_sizes_and_properties(
+    watched: WatchedPair, kinds: dict[Kind, int]
+) -> None:
     sizes = [0, 1, 2, 3, 4, 1000, 70_001, LARGEST]
     with watched.connect(0) as alpha, watched.connect(1) as beta, alpha.open(BETA + "plain", "send") as queue:
         for number, size in enumerate(sizes):
@@ -105,7 +107,7 @@ def test_express_and_recoverable_messages_of_all_sizes_and_properties(watched: W
     eventually(lambda: kinds[Kind.SESSION_ACK])
 
 
-def test_transactions_with_acknowledgments_and_journals(watched: Watched, kinds: dict[Kind, int]) -> None:
+def test_transactions_with_acknowledgments_and_journals(watched: WatchedPair, kinds: dict[Kind, int]) -> None:
     values: dict[str, Any] = {
         "acknowledgements_requested": FULL_RECEIVE, "administration_queue_format_name": ALPHA + "admin",
     }  # fmt: skip
@@ -129,7 +131,7 @@ def test_transactions_with_acknowledgments_and_journals(watched: Watched, kinds:
 
 
 def test_signed_encrypted_and_traced_messages_and_several_destinations(
-    watched: Watched, kinds: dict[Kind, int]
+    watched: WatchedPair, kinds: dict[Kind, int]
 ) -> None:
     try:
         watched.new("Application").RegisterCertificate()

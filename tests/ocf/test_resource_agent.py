@@ -15,7 +15,7 @@ import pytest
 
 import openmsmq
 from daemon import eventually, free_port, meanwhile
-from wanted import program
+from requirements import program
 
 AGENT = Path(__file__).resolve().parents[2] / "packaging" / "ocf" / "openmsmq"
 SUCCESS, GENERIC, UNIMPLEMENTED, PERM, INSTALLED, CONFIGURED, NOT_RUNNING = 0, 1, 3, 4, 5, 6, 7

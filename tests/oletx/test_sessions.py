@@ -22,7 +22,7 @@ def pair(seed: int = 0) -> tuple[Network, Site, Site]:
     return network, network.site("LOW", 1), network.site("HIGH", 1 << 127)
 
 
-class Listening:
+class RecordingListener:
     """Records received messages, and closes the connection after a reply."""
 
     connection: PartnerConnection | None = None
@@ -42,11 +42,11 @@ class Listening:
         self.heard.append(reason)
 
 
-def ask(site: Site, other: Site, uow: bytes = UOW) -> Listening:
+def ask(site: Site, other: Site, uow: bytes = UOW) -> RecordingListener:
     """Send CHECK of an unknown transaction."""
-    listening = Listening()
+    listening = RecordingListener()
 
-    def listen(connection: PartnerConnection) -> Listening:
+    def listen(connection: PartnerConnection) -> RecordingListener:
         listening.connection = connection
         return listening
 
@@ -172,7 +172,7 @@ def test_a_pull_that_is_not_answered_fails_after_12_seconds() -> None:
     assert not low.work.state
 
 
-class Carrying:
+class RecordingCarrier:
     def __init__(self) -> None:
         self.negotiated: list[int] = []
 
@@ -185,8 +185,8 @@ class Carrying:
 
 def test_a_partner_that_grants_no_connections_fails_the_waiting_operations() -> None:
     _, low, _ = pair()
-    connections = Connections(Carrying(), low.manager, low.partner, ConnectionBudget())
-    listening = Listening()
+    connections = Connections(RecordingCarrier(), low.manager, low.partner, ConnectionBudget())
+    listening = RecordingListener()
     connections.open(ConnectionType.CHECKABORT, lambda one: listening, MessageType.CHECK, UOW)
     connections.granted(0)
     assert len(listening.heard) == 1 and "grants no connections" in listening.heard[0]
@@ -195,7 +195,7 @@ def test_a_partner_that_grants_no_connections_fails_the_waiting_operations() -> 
 def test_all_partners_share_a_budget_of_connections() -> None:
     _, low, _ = pair()
     budget = ConnectionBudget(2500)
-    first, second = (Connections(Carrying(), low.manager, low.partner, budget) for _ in range(2))
+    first, second = (Connections(RecordingCarrier(), low.manager, low.partner, budget) for _ in range(2))
     assert [first.grant(999), first.grant(999), first.grant(999), second.grant(999)] == [999, 999, 2, 500]
     assert second.grant(1) == 0
     first.down("gone")
@@ -207,9 +207,9 @@ def test_a_number_is_free_when_both_ends_have_closed() -> None:
     network, low, high = pair()
     opened: list[PartnerConnection] = []
 
-    def listen(connection: PartnerConnection) -> Listening:
+    def listen(connection: PartnerConnection) -> RecordingListener:
         opened.append(connection)
-        return Listening()
+        return RecordingListener()
 
     low.manager.open(high.partner, ConnectionType.CHECKABORT, listen, MessageType.CHECK, UOW)
     network.run(seconds=1)

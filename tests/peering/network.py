@@ -36,7 +36,7 @@ from openmsmq.store import Store
 from openmsmq.store.committer import Committer
 from openmsmq.transport.routing import Routing
 from packets.conversation import Conversation, Side, Watch
-from packets.excused import EXCUSED
+from packets.known_deviations import EXCUSED
 from store.memory_vfs import MemoryVfs
 
 EPOCH = 1_700_000_000_000  # milliseconds
@@ -309,12 +309,12 @@ class NoKeys:
     """Key store without keys and certificates."""
 
     def __init__(self) -> None:
-        directory = Nothing()
+        directory = EmptyDirectory()
         self.arrival = ArrivalProtection(CryptoPolicy(), directory, directory, lambda: 0.0)
         self.departure = DepartureProtection(CryptoPolicy(), directory, bytes)
 
 
-class Nothing:
+class EmptyDirectory:
     """An empty directory."""
 
     def private_key(self, level: int) -> None:

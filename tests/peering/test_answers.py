@@ -25,7 +25,7 @@ from openmsmq.store import Operation
 from peering.conftest import Pair
 from peering.network import Node
 from peering.test_arrival import judge, numbered, packet
-from peering.test_fates import TX, message, messages, outgoing, settled
+from peering.test_outcomes import TX, message, messages, outgoing, settled
 from peering.test_routes import GUIDS, Line
 from peering.test_sequences import order_ack
 

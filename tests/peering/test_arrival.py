@@ -36,7 +36,7 @@ from openmsmq.queueing.outgoing_queues import meant_machine, wire_name
 from openmsmq.transport.sequence import SequenceId
 from peering.conftest import Pair
 from peering.network import EPOCH
-from peering.test_fates import settled
+from peering.test_outcomes import settled
 from peering.test_routes import GUIDS, Line
 
 SOURCE = b"\x44" * 16
@@ -199,7 +199,7 @@ def test_order_acknowledgments_go_to_the_previous_hop_or_to_the_source() -> None
     assert reply_to(private, ORIGIN) == reply_to(nameless, ORIGIN) == f"PRIVATE={UUID(bytes_le=SOURCE)}\\00000004"
 
 
-def test_a_router_forwards_a_plain_message_once_and_a_sequence_message_each_time() -> None:
+def test_a_router_forwards_a_nontransactional_message_once_and_a_sequence_message_each_time() -> None:
     """The destination detects duplicates of a sequence; for plain messages, each hop does."""
     line = Line()
 

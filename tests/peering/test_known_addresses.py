@@ -14,7 +14,7 @@ from openmsmq.store import Drop, Operation, Put
 from peering.conftest import Pair
 from peering.network import Node
 from peering.test_answers import OUTSIDE, STRANGER, trio
-from peering.test_fates import message, settled
+from peering.test_outcomes import message, settled
 
 __all__ = ["trio"]
 
@@ -142,7 +142,7 @@ def test_queue_managers_behind_one_address_get_their_own_messages(pair: Pair, tr
     pair.run(story)
 
 
-class Disk:
+class FakeStore:
     """Definitions; `full` refuses every change."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ def identifier(number: int) -> bytes:
 
 
 def test_100_000_unknown_peers_evict_no_known_peer(caplog: pytest.LogCaptureFixture) -> None:
-    disk = Disk()
+    disk = FakeStore()
     known = disk.known()
     known.met(b"k" * 16, "10.0.0.1")
     for number in range(1, 100_001):  # from one address, then from one for each
@@ -184,7 +184,7 @@ def test_100_000_unknown_peers_evict_no_known_peer(caplog: pytest.LogCaptureFixt
 
 
 def test_an_address_that_does_not_fit_in_the_store_is_remembered_once_it_fits(caplog: pytest.LogCaptureFixture) -> None:
-    disk = Disk()
+    disk = FakeStore()
     known = disk.known()
     disk.full = True
     known.met(b"k" * 16, "10.0.0.1")
@@ -195,7 +195,7 @@ def test_an_address_that_does_not_fit_in_the_store_is_remembered_once_it_fits(ca
 
 
 def test_an_address_is_forgotten_30_days_after_the_last_contact() -> None:
-    disk = Disk()
+    disk = FakeStore()
     known = disk.known()
     known.met(b"k" * 16, "10.0.0.1")
     disk.now += 20 * DAY
@@ -211,7 +211,7 @@ def test_an_address_is_forgotten_30_days_after_the_last_contact() -> None:
 
 
 def test_the_store_is_written_once_a_day() -> None:
-    disk, written = Disk(), []
+    disk, written = FakeStore(), []
     known = KnownAddresses(disk.definitions, written.append, lambda: disk.now)
     for _ in range(100):
         disk.now += DAY // 100

@@ -11,7 +11,7 @@ from openmsmq.queueing.queue import Queue, QueueKind
 from openmsmq.store import Drop, Operation
 from openmsmq.transport.history import LIFETIME
 from openmsmq.transport.sequence import Incoming, SequenceId, SequencePosition
-from peering.test_sequences import Disk
+from peering.test_sequences import FakeStore
 
 SOURCE = b"\x11" * 16
 NONE = SequenceId(0, 0)
@@ -35,7 +35,7 @@ def known(told: Duplicates, count: int) -> list[int]:
 
 
 def test_recoverable_duplicates_are_detected_after_a_restart_and_express_ones_are_not() -> None:
-    disk = Disk()
+    disk = FakeStore()
     before = Duplicates(disk.definitions, 0)
     disk.write(come(before, 1))
     before.add(identifier(2), 0)
@@ -45,7 +45,7 @@ def test_recoverable_duplicates_are_detected_after_a_restart_and_express_ones_ar
 
 
 def test_forwarded_messages_are_remembered_with_their_hops() -> None:
-    disk, passed = Disk(), identifier(1) + b"\x03"
+    disk, passed = FakeStore(), identifier(1) + b"\x03"
     before = Duplicates(disk.definitions, 0)
     before.add(passed, 0)
     disk.write(before.plan([passed, identifier(2)], 0).operations)
@@ -68,7 +68,7 @@ def test_a_batch_that_is_refused_leaves_no_trace(monkeypatch: pytest.MonkeyPatch
     """Later batches store references to existing definitions only."""
     monkeypatch.setattr(memory, "MOST_STORED", most)
     monkeypatch.setattr(memory, "MERGED", merged)
-    disk = Disk()
+    disk = FakeStore()
     told = Duplicates(disk.definitions, 0)
     for number in range(30):
         told.plan([identifier(1000 + number)], number)
@@ -89,7 +89,7 @@ def test_the_latest_messages_are_remembered_after_any_number_of_restarts(
 ) -> None:
     """At least four messages are kept, with as few definitions as possible."""
     monkeypatch.setattr(memory, "MOST_STORED", 4)
-    disk, count = Disk(), 0
+    disk, count = FakeStore(), 0
     for _ in range(7):
         told = Duplicates(disk.definitions, 0)
         disk.write(come(told, *range(count, count + together)))
@@ -111,7 +111,7 @@ def test_management_shows_the_position_of_a_source() -> None:
 
 
 def test_a_stored_message_is_forgotten_after_half_an_hour() -> None:
-    disk = Disk()
+    disk = FakeStore()
     told = Duplicates(disk.definitions, 0)
     disk.write(come(told, 1))
     disk.write(come(told, 2, now=LIFETIME - 1))
@@ -121,7 +121,7 @@ def test_a_stored_message_is_forgotten_after_half_an_hour() -> None:
 
 
 def test_single_messages_do_not_fill_the_store_with_definitions() -> None:
-    disk = Disk()
+    disk = FakeStore()
     told = Duplicates(disk.definitions, 0)
     for number in range(3000):
         disk.write(come(told, number))
@@ -129,14 +129,14 @@ def test_single_messages_do_not_fill_the_store_with_definitions() -> None:
     assert known(Duplicates(disk.definitions, 0), 3000) == list(range(3000))
 
 
-def taken(sources: Sources, disk: Disk, source: SourceState, address: str = "") -> None:
+def taken(sources: Sources, disk: FakeStore, source: SourceState, address: str = "") -> None:
     """Accept a message of a source."""
     disk.write(source.operations())
     sources.keep(source, address)
 
 
 def test_the_position_of_a_source_survives_a_restart() -> None:
-    disk, queue, gone = Disk(), transactional(5), transactional(6)
+    disk, queue, gone = FakeStore(), transactional(5), transactional(6)
     sources = Sources(disk.definitions, {5: queue, 6: gone})
     for one in (queue, gone):
         source = sources.of(SOURCE, one, "", NONE)
@@ -156,7 +156,7 @@ def test_the_position_of_a_source_survives_a_restart() -> None:
 def test_a_sequence_is_never_evicted_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MOST_INCOMING", 5)
     monkeypatch.setattr(memory, "INCOMING_OF_ADDRESS", 3)
-    disk, queue = Disk(), transactional(5)
+    disk, queue = FakeStore(), transactional(5)
     sources = Sources(disk.definitions, {5: queue})
     first = sources.of(bytes([1]) * 16, queue, "", NONE)
     for number, address in ((1, "known"), (2, "stranger"), (3, "stranger"), (4, "stranger")):

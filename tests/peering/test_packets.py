@@ -9,7 +9,7 @@ import pytest
 from openmsmq.model.message import Message
 from packets.checker import Kind
 from packets.conversation import Watch
-from packets.excused import EXCUSED, LIFE_OF_ACKNOWLEDGMENTS
+from packets.known_deviations import EXCUSED, LIFE_OF_ACKNOWLEDGMENTS
 from packets.reading import Excused, Violation
 from peering.conftest import Pair
 

@@ -14,7 +14,7 @@ from openmsmq.packet.internal import PingPacket
 from openmsmq.peering.pinging import ANSWERS_PER_SECOND, PingListener, answer_to, ask
 from openmsmq.queueing.outgoing_queues import ConnectionStatus
 from peering.conftest import Pair
-from peering.test_fates import PLAIN, message, outgoing, settled
+from peering.test_outcomes import PLAIN, message, outgoing, settled
 
 OWN = b"\x22" * 16
 HOST, OTHER = "127.0.78.1", "127.0.78.2"
@@ -38,7 +38,7 @@ def test_a_datagram_that_is_not_a_ping_gets_no_reply(data: bytes) -> None:
 # -- sending pings, on the simulated network -----------------------------------------------------------------------
 
 
-class Asked:
+class RecordedPings:
     """BETA's replies and received pings; `replies` makes datagrams from the right reply."""
 
     def __init__(self, pair: Pair, replies: Callable[[PingPacket], list[PingPacket]]) -> None:
@@ -76,7 +76,7 @@ def history(pair: Pair) -> list[ConnectionStatus]:
 def test_a_host_is_pinged_before_a_connection(pair: Pair) -> None:
     async def story() -> None:
         await pinging(pair)
-        asked = Asked(pair, lambda right: [right])
+        asked = RecordedPings(pair, lambda right: [right])
         await pair.alpha.send(PLAIN, [message()])
         await settled(1)
         assert pair.beta.labels("plain") == ["m"]
@@ -90,7 +90,7 @@ def test_a_host_is_pinged_before_a_connection(pair: Pair) -> None:
 
 def test_no_host_is_pinged_unless_enabled(pair: Pair) -> None:
     async def story() -> None:
-        asked = Asked(pair, lambda right: [right])
+        asked = RecordedPings(pair, lambda right: [right])
         await pair.alpha.send(PLAIN, [message()])
         await settled(1)
         assert pair.beta.labels("plain") == ["m"]
@@ -115,7 +115,7 @@ def test_without_a_valid_reply_the_host_is_tried_five_seconds_later_without_ping
 
     async def story() -> None:
         await pinging(pair)
-        asked = Asked(pair, replies)
+        asked = RecordedPings(pair, replies)
         await pair.alpha.send(PLAIN, [message()])
         await settled(4.5)
         assert not pair.beta.labels("plain") and history(pair) == [ConnectionStatus.PING_FAILURE]
@@ -132,7 +132,7 @@ def test_a_reply_to_another_ping_does_not_hide_the_right_one(pair: Pair) -> None
     async def story() -> None:
         await pinging(pair)
         wrong = [PingPacket(number, OWN, refused=True) for number in range(20)]
-        asked = Asked(pair, lambda right: [*wrong, right])
+        asked = RecordedPings(pair, lambda right: [*wrong, right])
         await pair.alpha.send(PLAIN, [message()])
         await settled(1)
         assert pair.beta.labels("plain") == ["m"] and len(asked.questions) == 1

@@ -29,7 +29,7 @@ from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.records import route_definition
 from peering.conftest import Pair
 from peering.network import Node
-from peering.test_fates import PLAIN, TX, message, messages, settled
+from peering.test_outcomes import PLAIN, TX, message, messages, settled
 from peering.test_routes import GUIDS, Line
 
 REPORTS = UUID("11111111-2222-3333-4444-555555555555")
@@ -185,7 +185,7 @@ def test_a_transactional_queue_takes_no_reports(pair: Pair) -> None:
     pair.run(story)
 
 
-class Asked:
+class SlowDirectory:
     """A directory that answers after a second, or never."""
 
     def __init__(self, node: Node, where: Node, *, knows: bool) -> None:
@@ -203,7 +203,7 @@ class Asked:
 @pytest.mark.parametrize("knows", [True, False])
 def test_an_unknown_queue_is_looked_up_once(pair: Pair, knows: bool) -> None:
     async def story() -> None:
-        asked = Asked(pair.beta, pair.alpha, knows=knows)
+        asked = SlowDirectory(pair.beta, pair.alpha, knows=knows)
         await switch_on(pair.alpha, report_messages=False)
         queue = make_queue(pair.alpha)
         await switch_on(pair.beta, locate=asked)
@@ -222,7 +222,7 @@ def test_an_unknown_queue_is_looked_up_once(pair: Pair, knows: bool) -> None:
 
 def test_lookups_and_reports_caused_by_unknown_peers_are_bounded(pair: Pair) -> None:
     async def story() -> None:
-        asked = Asked(pair.beta, pair.alpha, knows=False)
+        asked = SlowDirectory(pair.beta, pair.alpha, knows=False)
         await switch_on(pair.beta, locate=asked)
         told = pair.beta.service._reports
         assert told is not None
@@ -246,7 +246,7 @@ def test_lookups_and_reports_caused_by_unknown_peers_are_bounded(pair: Pair) -> 
 
 def test_the_number_of_reports_waiting_for_a_lookup_is_bounded(pair: Pair) -> None:
     async def story() -> None:
-        asked = Asked(pair.beta, pair.beta, knows=True)
+        asked = SlowDirectory(pair.beta, pair.beta, knows=True)
         await switch_on(pair.beta, locate=asked)
         told = pair.beta.service._reports
         assert told is not None

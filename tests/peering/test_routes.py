@@ -12,7 +12,7 @@ from openmsmq.model.constants import Acknowledge, Journal
 from openmsmq.model.message import Message
 from openmsmq.transport.routing import Manager, Routing, RoutingLink, Site
 from peering.network import Network, Node
-from peering.test_fates import acknowledgments, message, messages, settled
+from peering.test_outcomes import acknowledgments, message, messages, settled
 
 NAMES = ("ALPHA", "ROUTER", "GATE", "OMEGA")
 ADDRESSES = {name: f"127.0.0.{20 + index}" for index, name in enumerate(NAMES)}
@@ -30,7 +30,7 @@ def routing(own: bytes) -> Routing:
     return Routing(own, managers, sites, [RoutingLink("A", "B", 1)])
 
 
-class Line:
+class FourMachines:
     """The four machines; OMEGA has the queues `plain` and `tx`."""
 
     def __init__(self, seed: int = 1) -> None:
@@ -64,7 +64,7 @@ class Line:
             self.network.loop.close()
 
 
-def asking(line: Line, label: str) -> Message:
+def asking(line: FourMachines, label: str) -> Message:
     everything = Acknowledge.POS_ARRIVAL | Acknowledge.POS_RECEIVE | Acknowledge.NEG_ARRIVAL | Acknowledge.NEG_RECEIVE
     return message(
         label, acknowledgements_requested=int(everything),
@@ -74,7 +74,7 @@ def asking(line: Line, label: str) -> Message:
 
 
 def test_a_message_is_routed_and_its_acknowledgments_return() -> None:
-    line = Line()
+    line = FourMachines()
 
     async def story() -> None:
         await line.start()
@@ -101,7 +101,7 @@ def test_a_message_is_routed_and_its_acknowledgments_return() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_with_a_repeatedly_killed_hop_messages_arrive_once_and_in_order(seed: int) -> None:
-    line = Line(seed)
+    line = FourMachines(seed)
 
     async def trouble() -> None:
         chance = line.network.chance
@@ -140,7 +140,7 @@ def test_with_a_repeatedly_killed_hop_messages_arrive_once_and_in_order(seed: in
 
 
 def test_what_expires_at_a_hop_is_reported_by_the_hop_and_is_no_dead_letter_there() -> None:
-    line = Line()
+    line = FourMachines()
 
     async def story() -> None:
         await line.start()
@@ -163,7 +163,7 @@ def test_what_expires_at_a_hop_is_reported_by_the_hop_and_is_no_dead_letter_ther
 
 
 def test_t21_a_message_that_has_made_too_many_hops_goes_no_further() -> None:
-    line = Line()
+    line = FourMachines()
 
     async def story() -> None:
         await line.start()
@@ -180,7 +180,7 @@ def test_t21_a_message_that_has_made_too_many_hops_goes_no_further() -> None:
 
 
 def test_a_machine_that_is_not_a_router_forwards_nothing() -> None:
-    line = Line()
+    line = FourMachines()
     line.nodes["ROUTER"]._routing = Routing
 
     async def story() -> None:

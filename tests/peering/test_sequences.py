@@ -30,7 +30,7 @@ def outgoing(number: int, *keys: int) -> OutgoingQueue:
     return queue
 
 
-class Disk:
+class FakeStore:
     """A fake store."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Disk:
         return set(self.definitions) - {durable.LAST_IDENTIFIER}
 
 
-def give(disk: Disk, sequence: QueueSequence, *keys: int) -> list[int]:
+def give(disk: FakeStore, sequence: QueueSequence, *keys: int) -> list[int]:
     """Assign numbers to messages and store them, ready to be sent."""
     numbers, operations = sequence.number(keys)
     disk.write(operations)
@@ -66,7 +66,7 @@ def order_ack(sequence: QueueSequence, number: int) -> OrderAckBody:
     return OrderAckBody(identifier.ordinal, identifier.timestamp, number)
 
 
-def begun(disk: Disk, queue: OutgoingQueue) -> QueueSequence:
+def begun(disk: FakeStore, queue: OutgoingQueue) -> QueueSequence:
     """Messages 11, 12 and 13 with the numbers 1 to 3, in two records."""
     sequence = disk.start(queue).of(queue)
     assert [*give(disk, sequence, 11, 12), *give(disk, sequence, 13)] == [1, 2, 3]
@@ -74,7 +74,7 @@ def begun(disk: Disk, queue: OutgoingQueue) -> QueueSequence:
 
 
 def test_after_a_restart_each_message_has_its_number_and_all_are_sent_again() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     before = begun(disk, queue)
     sequences = disk.start(queue)
     after = sequences.get(queue)
@@ -85,7 +85,7 @@ def test_after_a_restart_each_message_has_its_number_and_all_are_sent_again() ->
 
 
 def test_after_a_restart_a_record_is_kept_until_its_last_number_is_acknowledged() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     begun(disk, queue)
     after = disk.start(queue).get(queue)
     assert after is not None
@@ -96,7 +96,7 @@ def test_after_a_restart_a_record_is_kept_until_its_last_number_is_acknowledged(
 
 
 def test_messages_no_longer_in_the_queue_are_skipped_after_a_restart() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     begun(disk, queue)
     del queue.entries[12]
     after = disk.start(queue).get(queue)
@@ -106,7 +106,7 @@ def test_messages_no_longer_in_the_queue_are_skipped_after_a_restart() -> None:
 
 @pytest.mark.parametrize(("number", "kept"), [(1, {b"1", b"3"}), (2, {b"3"})])
 def test_an_order_ack_completes_exactly_the_messages_up_to_it(number: int, kept: set[bytes]) -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     present, operations = sequence.acknowledged(order_ack(sequence, number), 0)
     disk.write(operations)
@@ -120,14 +120,14 @@ def test_an_order_ack_completes_exactly_the_messages_up_to_it(number: int, kept:
 
 
 def test_an_order_ack_names_only_messages_that_are_still_there() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     del queue.entries[11]
     assert sequence.acknowledged(order_ack(sequence, 2), 0)[0] == [12]
 
 
 def test_an_order_ack_that_says_nothing_new_changes_nothing() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     sequence.acknowledged(order_ack(sequence, 2), 0)
     for number in (2, 1, 0, 4):
@@ -136,7 +136,7 @@ def test_an_order_ack_that_says_nothing_new_changes_nothing() -> None:
 
 
 def test_when_all_is_acknowledged_nothing_is_stored_and_the_next_sequence_is_greater() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     first = sequence.core.identifier
     present, operations = sequence.acknowledged(order_ack(sequence, 3), 0)
@@ -158,14 +158,14 @@ def test_identifiers_rise_even_if_the_clock_is_set_back() -> None:
 
 
 def test_identifiers_rise_over_restarts_with_the_clock_set_back() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     disk.write(sequence.acknowledged(order_ack(sequence, 3), 0)[1])
     assert disk.start(queue, seconds=SECONDS - 100).of(queue).core.identifier > SequenceId(SECONDS, 1)
 
 
 def test_records_without_queue_or_message_are_dropped() -> None:
-    disk, gone, empty, here = Disk(), outgoing(7, 11, 12, 13), outgoing(8, 21), outgoing(9, 31)
+    disk, gone, empty, here = FakeStore(), outgoing(7, 11, 12, 13), outgoing(8, 21), outgoing(9, 31)
     begun(disk, gone)
     sequences = disk.start(empty, here)
     for queue, key in ((empty, 21), (here, 31)):
@@ -180,7 +180,7 @@ def test_records_without_queue_or_message_are_dropped() -> None:
 
 
 def test_a_failed_change_is_undone_for_its_own_queue_only() -> None:
-    disk, queue, other = Disk(), outgoing(7, 11, 12, 13), outgoing(77, 21)
+    disk, queue, other = FakeStore(), outgoing(7, 11, 12, 13), outgoing(77, 21)
     sequences = disk.start(queue, other)
     sequence = sequences.of(queue)
     give(disk, sequence, 11, 12)
@@ -196,7 +196,7 @@ def test_a_failed_change_is_undone_for_its_own_queue_only() -> None:
 
 
 def test_a_deleted_queue_removes_its_stored_records() -> None:
-    disk, queue, fresh, unknown = Disk(), outgoing(7, 11, 12, 13), outgoing(8), outgoing(9)
+    disk, queue, fresh, unknown = FakeStore(), outgoing(7, 11, 12, 13), outgoing(8), outgoing(9)
     sequences = disk.start(queue, fresh, unknown)
     give(disk, sequences.of(queue), 11, 12)
     give(disk, sequences.of(queue), 13)
@@ -210,7 +210,7 @@ def test_a_deleted_queue_removes_its_stored_records() -> None:
 
 
 def test_numbers_that_could_not_be_stored_are_not_used() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     queue.entries[14] = None  # type: ignore[assignment]
     numbers, _ = sequence.number([14])
@@ -222,7 +222,7 @@ def test_numbers_that_could_not_be_stored_are_not_used() -> None:
 
 
 def test_a_message_is_not_resent_before_it_is_durable() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     numbers, _ = sequence.number([14, 15])
     sequence.rewind()
@@ -232,7 +232,7 @@ def test_a_message_is_not_resent_before_it_is_durable() -> None:
 
 
 def test_management_shows_the_position_of_a_sequence() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = begun(disk, queue)
     timestamp, ordinal = sequence.core.identifier
     assert ordinal == 1
@@ -251,7 +251,7 @@ def test_management_shows_the_position_of_a_sequence() -> None:
 
 def test_management_shows_when_messages_are_resent() -> None:
     """[MS-MQQB] 3.1.5.6, 3.1.5.8.8: the next time, not the previous one."""
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence, info = begun(disk, queue), queue.transfer_info
     sequence.report(0, SECONDS)
     assert (info.eod_resend_interval, info.eod_resend_time, info.eod_resend_count) == (30, 0, 0)
@@ -272,7 +272,7 @@ def test_management_shows_when_messages_are_resent() -> None:
 
 def test_an_order_ack_finds_its_sequence_among_many_unless_it_has_ended() -> None:
     """A renewed sequence has its new identifier; a forgotten one has none."""
-    disk = Disk()
+    disk = FakeStore()
     queues = [outgoing(number, *range(1, 5)) for number in range(20)]
     sequences = disk.start(*queues)
     for queue in queues:
@@ -291,7 +291,7 @@ def test_an_order_ack_finds_its_sequence_among_many_unless_it_has_ended() -> Non
 
 
 def test_the_record_of_a_sequence_is_written_with_its_first_numbers_only() -> None:
-    disk, queue = Disk(), outgoing(7, 11, 12, 13)
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
     sequence = disk.start(queue).of(queue)
     first = sequence.number([11])[1]
     sequence.stored()

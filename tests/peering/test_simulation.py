@@ -26,7 +26,7 @@ SIZES = [0, 10, 5000] * 10 + [300_000]  # bytes of bodies: a window of the large
 HEALING = 6 * 3600.0  # seconds after which everything must have arrived; the simulation needs little of it
 
 
-class Story:
+class Traffic:
     """Messages sent from one node to the other, and the replies to the sender."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Story:
         self.committed: list[str] = []
 
 
-async def _keep_sending(network: Network, sender: Node, receiver: Node, story: Story) -> None:
+async def _keep_sending(network: Network, sender: Node, receiver: Node, story: Traffic) -> None:
     chance, number = network.chance, 0
     burst = chance.choice(BURSTS)
     while network.loop.time() < FAULTS:
@@ -104,7 +104,7 @@ async def _arrive(network: Network, nodes: list[Node]) -> None:
     raise AssertionError(f"stuck after {HEALING} seconds: {left}")
 
 
-async def _run(network: Network) -> tuple[list[Node], dict[str, Story]]:
+async def _run(network: Network) -> tuple[list[Node], dict[str, Traffic]]:
     nodes = [Node(network, "ALPHA", "127.0.0.11", 1), Node(network, "BETA", "127.0.0.12", 2)]
     network.resolver = {node.name.lower(): node.address for node in nodes}
     for node in nodes:
@@ -112,7 +112,7 @@ async def _run(network: Network) -> tuple[list[Node], dict[str, Story]]:
         node.create("plain")
         node.create("tx", transactional=True)
         await node.committer.drain()
-    stories = {node.name: Story() for node in nodes}
+    stories = {node.name: Traffic() for node in nodes}
     await asyncio.gather(
         _keep_sending(network, nodes[0], nodes[1], stories["ALPHA"]),
         _keep_sending(network, nodes[1], nodes[0], stories["BETA"]),
@@ -122,7 +122,7 @@ async def _run(network: Network) -> tuple[list[Node], dict[str, Story]]:
     return nodes, stories
 
 
-def _check(receiver: Node, story: Story) -> None:
+def _check(receiver: Node, story: Traffic) -> None:
     plain, transactional = receiver.labels("plain"), receiver.labels("tx")
     twice = [label for label, count in Counter(plain + transactional).items() if count > 1]
     assert not twice, f"more than once: {twice[:5]}"

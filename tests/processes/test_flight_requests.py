@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openmsmq.doors.claiming import Claiming
-from openmsmq.doors.flight import Control
-from openmsmq.doors.slicing import Slicing
-from openmsmq.doors.staging import Staging
+from openmsmq.gateways.claiming import Claiming
+from openmsmq.gateways.flight import Control
+from openmsmq.gateways.slicing import Slicing
+from openmsmq.gateways.staging import Staging
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.processes.flight_requests import ACTIONS, MAXIMUM_REQUEST, REQUESTS, check, parse
 

@@ -28,7 +28,7 @@ from protection.material import (
     vector_packet,
 )  # fmt: skip
 from protection.test_vectors import cryptodome_key
-from protection.world import Ends, published
+from protection.world import SenderAndReceiver, published
 
 BAD_SIGNATURE, BAD_ENCRYPTION = MessageClass.NACK_BAD_SIGNATURE, MessageClass.NACK_BAD_ENCRYPTION
 SWITCHED_OFF = MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER
@@ -50,18 +50,18 @@ def security(packet: UserMessage) -> SecurityHeader:
 
 
 def test_c1_a_2_0_signature_by_a_registered_certificate_has_level_3() -> None:
-    verdict = accepted(Ends().judged(signed_packet()))
+    verdict = accepted(SenderAndReceiver().judged(signed_packet()))
     assert (verdict.authentication_level, verdict.sender, verdict.body) == (3, sid_text(ALICE), b"hello")
 
 
 def test_c2_a_1_0_signature_has_level_1_where_it_is_switched_on_and_is_refused_where_not() -> None:
     packet = signed_packet(Version.MSMQ_1)
-    assert accepted(Ends(allow_signature_1=True).judged(packet)).authentication_level == 1
-    assert rejected(Ends().judged(packet)).message_class == BAD_SIGNATURE
+    assert accepted(SenderAndReceiver(allow_signature_1=True).judged(packet)).authentication_level == 1
+    assert rejected(SenderAndReceiver().judged(packet)).message_class == BAD_SIGNATURE
 
 
 def test_c3_a_3_0_signature_for_two_queues_has_level_5() -> None:
-    assert accepted(Ends().judged(signed_packet(Version.MSMQ_3))).authentication_level == 5
+    assert accepted(SenderAndReceiver().judged(signed_packet(Version.MSMQ_3))).authentication_level == 5
 
 
 @pytest.mark.parametrize("what", ["body", "label", "message_class", "destination"])
@@ -75,7 +75,7 @@ def test_c4_a_changed_message_is_refused(what: str, transactional: bool) -> None
         "destination": lambda: setattr(packet.user, "destination", packet.user.response),
     }
     changes[what]()
-    verdict = rejected(Ends(send_insecure_nacks=True).judged(packet))
+    verdict = rejected(SenderAndReceiver(send_insecure_nacks=True).judged(packet))
     assert verdict.message_class == BAD_SIGNATURE
     assert verdict.administration and verdict.final is transactional
 
@@ -83,22 +83,22 @@ def test_c4_a_changed_message_is_refused(what: str, transactional: bool) -> None
 def test_c5_refusals_are_sent_to_unknown_senders_only_if_enabled() -> None:
     packet = signed_packet(transactional=True)
     packet.properties.body = b"other"
-    verdict = rejected(Ends().judged(packet))
+    verdict = rejected(SenderAndReceiver().judged(packet))
     assert not verdict.administration
     assert verdict.final  # always
     packet.properties.acknowledge = 0
-    assert not rejected(Ends(send_insecure_nacks=True).judged(packet)).administration
+    assert not rejected(SenderAndReceiver(send_insecure_nacks=True).judged(packet)).administration
 
 
 def test_c6_the_certificate_of_somebody_else_is_refused() -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     ends.directory.users = {BOB: [certificate_of()], ALICE: [certificate_of("other")]}
     assert rejected(ends.judged(signed_packet())).message_class == BAD_SIGNATURE
     assert accepted(ends.judged(signed_packet(sender=BOB))).sender == sid_text(BOB)
 
 
 def test_a_directory_that_does_not_answer_authenticates_nobody() -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     ends.directory.fails = True
     assert rejected(ends.judged(signed_packet())).message_class == BAD_SIGNATURE
 
@@ -106,7 +106,7 @@ def test_a_directory_that_does_not_answer_authenticates_nobody() -> None:
 def test_c7_a_level_that_the_packet_claims_is_not_believed() -> None:
     packet = vector_packet()
     packet.security = SecurityHeader(sender_type=1, sender=ALICE, authenticated=True, signature_type=3)
-    arrived, ends = over_the_wire(packet), Ends()
+    arrived, ends = over_the_wire(packet), SenderAndReceiver()
     assert security(arrived).signature_type == 3
     verdict = accepted(ends.judged(packet))
     assert verdict.authentication_level == 0
@@ -115,22 +115,22 @@ def test_c7_a_level_that_the_packet_claims_is_not_believed() -> None:
 
 
 def test_c8_a_queue_for_authenticated_messages_takes_no_others() -> None:
-    assert rejected(Ends().judged(vector_packet(), authentication=True)).message_class == BAD_SIGNATURE
-    assert accepted(Ends().judged(signed_packet(), authentication=True)).authentication_level == 3
+    assert rejected(SenderAndReceiver().judged(vector_packet(), authentication=True)).message_class == BAD_SIGNATURE
+    assert accepted(SenderAndReceiver().judged(signed_packet(), authentication=True)).authentication_level == 3
 
 
 def test_c8_a_signature_without_known_signer_is_not_authentication() -> None:
     packet = signed_packet(sender=b"")
-    verdict = accepted(Ends().judged(packet))
+    verdict = accepted(SenderAndReceiver().judged(packet))
     assert (verdict.authentication_level, verdict.sender) == (3, ANONYMOUS)
-    assert rejected(Ends().judged(packet, authentication=True)).message_class == BAD_SIGNATURE
+    assert rejected(SenderAndReceiver().judged(packet, authentication=True)).message_class == BAD_SIGNATURE
 
 
 def test_c9_an_unknown_hash_is_a_bad_signature_and_one_that_is_off_is_unsupported() -> None:
     for algorithm, expected in ((0x8005, BAD_SIGNATURE), (0, BAD_SIGNATURE), (algorithms.MD2, SWITCHED_OFF)):
         packet = signed_packet()
         packet.properties.hash_algorithm = algorithm
-        assert rejected(Ends().judged(packet)).message_class == expected
+        assert rejected(SenderAndReceiver().judged(packet)).message_class == expected
 
 
 @pytest.mark.parametrize("algorithm", [algorithms.MD5, algorithms.SHA1, algorithms.MD2, algorithms.MD4])
@@ -142,15 +142,15 @@ def test_c9_old_hashes_verify_where_they_are_switched_on(algorithm: int) -> None
     signature = pkcs1_15.new(cryptodome_key()).sign(modules[algorithm].new(data))
     security(packet).signature = signature[::-1]
     switches = {"allow_md2": True, "allow_md4": True, "allow_md5": True, "allow_sha1": True}
-    assert accepted(Ends(**switches).judged(packet)).authentication_level == 3
-    assert rejected(Ends().judged(packet)).message_class == SWITCHED_OFF
+    assert accepted(SenderAndReceiver(**switches).judged(packet)).authentication_level == 3
+    assert rejected(SenderAndReceiver().judged(packet)).message_class == SWITCHED_OFF
     security(packet).signature = bytes(len(signature))
-    assert rejected(Ends(**switches).judged(packet)).message_class == BAD_SIGNATURE
+    assert rejected(SenderAndReceiver(**switches).judged(packet)).message_class == BAD_SIGNATURE
 
 
 @pytest.mark.parametrize(("size", "on_the_wire"), [(0, 16), (15, 16), (16, 32)])
 def test_c10_an_aes_body_arrives_as_it_was_sent(size: int, on_the_wire: int) -> None:
-    ends, packet = Ends(), vector_packet()
+    ends, packet = SenderAndReceiver(), vector_packet()
     packet.properties.body = bytes(range(size))
     arrived = ends.sent(packet, algorithms.ADVANCED)
     assert arrived.properties.encryption_algorithm == algorithms.AES256
@@ -164,7 +164,7 @@ def test_c10_an_aes_body_arrives_as_it_was_sent(size: int, on_the_wire: int) -> 
                                       (2, False, False), (2, True, True)]
 )  # fmt: skip
 def test_c11_the_privacy_level_of_a_queue(queue: int, encrypted: bool, taken: bool) -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     packet = ends.sent(vector_packet(), algorithms.ADVANCED) if encrypted else vector_packet()
     verdict = ends.judged(packet, privacy_level=queue)
     assert isinstance(verdict, Accepted) is taken
@@ -175,12 +175,12 @@ def test_c11_the_privacy_level_of_a_queue(queue: int, encrypted: bool, taken: bo
 def test_c11_a_level_without_encryption_does_not_count() -> None:
     packet = vector_packet()
     packet.properties.privacy_level = 5
-    assert rejected(Ends().judged(packet, privacy_level=2)).message_class == BAD_ENCRYPTION
-    assert accepted(Ends().judged(packet)).privacy_level == 0
+    assert rejected(SenderAndReceiver().judged(packet, privacy_level=2)).message_class == BAD_ENCRYPTION
+    assert accepted(SenderAndReceiver().judged(packet)).privacy_level == 0
 
 
 def damaged(how: str) -> UserMessage:
-    ends = Ends()
+    ends = SenderAndReceiver()
     packet = ends.sent(vector_packet(), algorithms.ADVANCED)
     header, properties = security(packet), packet.properties
     match how:
@@ -222,7 +222,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_c12_what_cannot_be_decrypted_is_bad_encryption(how: str) -> None:
-    assert rejected(Ends().judged(damaged(how))).message_class == BAD_ENCRYPTION
+    assert rejected(SenderAndReceiver().judged(damaged(how))).message_class == BAD_ENCRYPTION
 
 
 def test_c12_a_bad_key_and_bad_padding_take_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_c12_a_bad_key_and_bad_padding_take_the_same_way(monkeypatch: pytest.Mon
     seen = {}
     for how in ("another's key", "padding", "key"):
         steps.clear()
-        verdict = rejected(Ends().judged(damaged(how)))
+        verdict = rejected(SenderAndReceiver().judged(damaged(how)))
         seen[how] = (tuple(steps), verdict.detail)
     assert set(seen.values()) == {(("unseal_key", "unseal_body", "decipher"), "the body can't be decrypted")}
 
@@ -244,7 +244,7 @@ def test_a_key_that_was_received_is_remembered_for_ten_minutes(monkeypatch: pyte
     opened: list[int] = []
     original = arrival.unseal_key
     monkeypatch.setattr(arrival, "unseal_key", lambda *args: (opened.append(1), original(*args))[1])
-    ends = Ends()
+    ends = SenderAndReceiver()
     packet = ends.sent(vector_packet(), algorithms.ADVANCED)
     for ends.now in (0.0, 599.0, 600.0, 601.0):
         assert accepted(ends.judged(packet)).body == b"hello"
@@ -255,14 +255,14 @@ def test_a_key_that_was_received_is_remembered_for_ten_minutes(monkeypatch: pyte
 
 
 def test_a_queue_manager_without_a_key_decrypts_nothing() -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     packet = ends.sent(vector_packet(), algorithms.ADVANCED)
     ends.directory.private.clear()
     assert rejected(ends.judged(packet)).message_class == BAD_ENCRYPTION
 
 
 def test_a_body_is_signed_before_it_is_encrypted() -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     verdict = accepted(ends.judged(ends.sent(signed_packet(), algorithms.ADVANCED), True, 2))
     assert (verdict.body, verdict.authentication_level, verdict.privacy_level) == (b"hello", 3, 5)
 
@@ -270,12 +270,12 @@ def test_a_body_is_signed_before_it_is_encrypted() -> None:
 @pytest.mark.parametrize("level", [algorithms.BASE, algorithms.ENHANCED])
 @pytest.mark.parametrize("cipher", ["rc2", "rc4"])
 def test_old_ciphers_are_for_where_they_are_switched_on(level: int, cipher: str) -> None:
-    ends = Ends(**{f"allow_{cipher}": True})
+    ends = SenderAndReceiver(**{f"allow_{cipher}": True})
     ends.directory.published[HERE] = published(level)
     packet = ends.sent(vector_packet(), level)
     verdict = accepted(ends.judged(packet))
     assert (verdict.body, verdict.privacy_level) == (b"hello", level)
-    assert rejected(Ends().judged(packet)).message_class == SWITCHED_OFF
+    assert rejected(SenderAndReceiver().judged(packet)).message_class == SWITCHED_OFF
 
 
 def test_a_reduced_rc2_key_is_refused_unless_that_is_switched_on() -> None:
@@ -284,24 +284,24 @@ def test_a_reduced_rc2_key_is_refused_unless_that_is_switched_on() -> None:
     packet.properties.privacy_level, packet.properties.encryption_algorithm = made.level, made.algorithm
     packet.properties.body = made.body
     packet.security = SecurityHeader(encrypted=True, encryption_key=made.key)
-    assert rejected(Ends(allow_rc2=True).judged(packet)).message_class == BAD_ENCRYPTION
-    lenient = Ends(allow_rc2=True, reject_enhanced_rc2_using_40_bit_keys=False)
+    assert rejected(SenderAndReceiver(allow_rc2=True).judged(packet)).message_class == BAD_ENCRYPTION
+    lenient = SenderAndReceiver(allow_rc2=True, reject_enhanced_rc2_using_40_bit_keys=False)
     assert accepted(lenient.judged(packet)).body == b"hello"
 
 
 def test_the_sender_for_the_access_check() -> None:
     packet = vector_packet()
-    assert accepted(Ends().judged(packet)).sender == ANONYMOUS
+    assert accepted(SenderAndReceiver().judged(packet)).sender == ANONYMOUS
     for kind, sender, expected in (
         (0, ALICE, ANONYMOUS), (1, ALICE, sid_text(ALICE)), (1, b"\1\1", ANONYMOUS), (2, THERE, EVERYONE),
         (7, ALICE, ANONYMOUS),
     ):  # fmt: skip
         packet.security = SecurityHeader(sender_type=kind, sender=sender)
-        assert accepted(Ends().judged(packet)).sender == expected
+        assert accepted(SenderAndReceiver().judged(packet)).sender == expected
 
 
 def test_a_queue_manager_signs_with_a_certificate_of_its_own() -> None:
-    packet, ends = signed_packet(sender=THERE), Ends()
+    packet, ends = signed_packet(sender=THERE), SenderAndReceiver()
     security(packet).sender_type = 2
     assert rejected(ends.judged(packet)).message_class == BAD_SIGNATURE
     ends.directory.machines[THERE] = [certificate_of()]
@@ -312,11 +312,11 @@ def test_a_queue_manager_signs_with_a_certificate_of_its_own() -> None:
 def test_an_unknown_type_of_sender_is_never_authentic() -> None:
     packet = signed_packet()
     security(packet).sender_type = 5
-    assert rejected(Ends().judged(packet)).message_class == BAD_SIGNATURE
+    assert rejected(SenderAndReceiver().judged(packet)).message_class == BAD_SIGNATURE
 
 
 def test_external_certificates_are_delivered_without_level_where_they_are_switched_on() -> None:
-    ends = Ends(external_certificates=True)
+    ends = SenderAndReceiver(external_certificates=True)
     ends.directory.users.clear()
     assert accepted(ends.judged(signed_packet())).authentication_level == 0
     assert rejected(ends.judged(signed_packet(), authentication=True)).message_class == BAD_SIGNATURE
@@ -326,11 +326,11 @@ def test_external_certificates_are_delivered_without_level_where_they_are_switch
 def test_a_signature_without_a_usable_certificate_is_refused(certificate: bytes) -> None:
     packet = signed_packet()
     security(packet).certificate = certificate
-    assert rejected(Ends().judged(packet)).message_class == BAD_SIGNATURE
+    assert rejected(SenderAndReceiver().judged(packet)).message_class == BAD_SIGNATURE
 
 
 def test_short_keys_of_senders_are_refused() -> None:
-    ends = Ends(minimum_rsa_bits=2048)
+    ends = SenderAndReceiver(minimum_rsa_bits=2048)
     assert rejected(ends.judged(signed_packet())).message_class == BAD_SIGNATURE
 
 
@@ -338,7 +338,7 @@ def test_short_keys_of_senders_are_refused() -> None:
 def test_a_signature_of_any_other_bytes_is_refused(signature: bytes) -> None:
     packet = signed_packet()
     security(packet).signature = signature
-    assert rejected(Ends().judged(packet)).message_class == BAD_SIGNATURE
+    assert rejected(SenderAndReceiver().judged(packet)).message_class == BAD_SIGNATURE
 
 
 def test_the_result_of_the_verification_is_stored_in_the_message() -> None:

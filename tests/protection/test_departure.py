@@ -11,10 +11,12 @@ from openmsmq.protection import algorithms
 from openmsmq.protection.arrival import Accepted
 from openmsmq.protection.faults import CryptoFault, ProtectionError
 from protection.material import ALICE, HERE, THERE, signed_packet, vector_packet
-from protection.world import Ends, published
+from protection.world import SenderAndReceiver, published
 
 
-def failure(ends: Ends, level: int = 5, machine: bytes = HERE, name: QueueName | None = None) -> CryptoFault:
+def failure(
+    ends: SenderAndReceiver, level: int = 5, machine: bytes = HERE, name: QueueName | None = None
+) -> CryptoFault:
     packet = vector_packet()
     packet.properties.privacy_level = level
     packet.user.destination = name or packet.user.destination
@@ -28,19 +30,19 @@ def failure(ends: Ends, level: int = 5, machine: bytes = HERE, name: QueueName |
 def test_a_body_without_requested_encryption_is_sent_unchanged() -> None:
     packet = vector_packet()
     packet.security = SecurityHeader(sender_type=1, sender=ALICE, encrypted=True, authenticated=True, signature_type=3)
-    Ends().departure.protect(packet, HERE)
+    SenderAndReceiver().departure.protect(packet, HERE)
     assert packet.properties.body == b"hello"
     assert packet.security == SecurityHeader(sender_type=1, sender=ALICE)
 
 
 def test_each_message_has_a_key_of_its_own() -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     first, second = (ends.sent(vector_packet(), 5).properties.body for _ in range(2))
     assert first != second
 
 
 def test_a_body_encrypted_by_its_sender_is_unchanged() -> None:
-    ends, packet = Ends(), vector_packet()
+    ends, packet = SenderAndReceiver(), vector_packet()
     packet.properties.privacy_level, packet.properties.encryption_algorithm = 5, algorithms.AES128
     packet.security = SecurityHeader(encryption_key=b"key")
     ends.departure.protect(packet, THERE)  # whose key is not known here
@@ -49,28 +51,28 @@ def test_a_body_encrypted_by_its_sender_is_unchanged() -> None:
 
 
 def test_the_best_provider_of_the_peer_is_used() -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     assert ends.sent(vector_packet(), 1).properties.privacy_level == 5
-    weak = Ends(allow_rc4=True)
+    weak = SenderAndReceiver(allow_rc4=True)
     weak.directory.published[HERE] = published(1, 3)
     packet = weak.sent(vector_packet(), 1)
     assert (packet.properties.privacy_level, packet.properties.encryption_algorithm) == (3, algorithms.RC4)
 
 
 def test_a_weaker_provider_than_was_asked_for_is_not_used() -> None:
-    ends = Ends(allow_rc4=True)
+    ends = SenderAndReceiver(allow_rc4=True)
     ends.directory.published[HERE] = published(1, 3)
     assert failure(ends) is CryptoFault.COULD_NOT_ENCRYPT
 
 
 def test_a_cipher_that_is_switched_off_is_not_used() -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     ends.directory.published[HERE] = published(1, 3)
     assert failure(ends, level=1) is CryptoFault.COULD_NOT_ENCRYPT
 
 
 def test_without_a_key_nothing_leaves() -> None:
-    ends = Ends()
+    ends = SenderAndReceiver()
     assert failure(ends, machine=THERE) is CryptoFault.NO_KEY
     ends.directory.fails = True
     assert failure(ends) is CryptoFault.NO_KEY
@@ -78,11 +80,13 @@ def test_without_a_key_nothing_leaves() -> None:
 
 
 def test_c13_nothing_is_encrypted_for_a_direct_format_name() -> None:
-    assert failure(Ends(), name=QueueName(NameType.DIRECT, direct="OS:a\\b")) is CryptoFault.COULD_NOT_ENCRYPT
+    assert (
+        failure(SenderAndReceiver(), name=QueueName(NameType.DIRECT, direct="OS:a\\b")) is CryptoFault.COULD_NOT_ENCRYPT
+    )
 
 
 def test_signed_packets_keep_their_signature() -> None:
-    ends, packet = Ends(), signed_packet()
+    ends, packet = SenderAndReceiver(), signed_packet()
     assert packet.security is not None
     signature = packet.security.signature
     arrived = ends.sent(packet, 5)

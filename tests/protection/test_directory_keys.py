@@ -11,7 +11,7 @@ from openmsmq.protection.keys import DirectoryKey, RsaPublicKey, pack_directory_
 HERE, THERE = bytes(15) + b"\1", bytes(15) + b"\2"
 
 
-class File:
+class KeysFile:
     def __init__(self) -> None:
         self.keys: dict[bytes, list[DirectoryKey]] = {}
 
@@ -28,7 +28,7 @@ ONE, TWO = key((1 << 2047) + 1), key((1 << 2047) + 3)
 
 
 def test_a_learned_key_is_used_until_replaced_and_a_file_takes_precedence() -> None:
-    file, now = File(), [0.0]
+    file, now = KeysFile(), [0.0]
     keys = DirectoryKeys(file, lambda: now[0])
     assert not keys.is_fresh(THERE) and list(keys.public_keys_of(THERE)) == []
     keys.learn(THERE, pack_directory_keys([ONE]))
@@ -45,7 +45,7 @@ def test_a_learned_key_is_used_until_replaced_and_a_file_takes_precedence() -> N
 
 
 def test_unreadable_keys_are_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    keys = DirectoryKeys(File(), lambda: 0.0)
+    keys = DirectoryKeys(KeysFile(), lambda: 0.0)
     whole = pack_directory_keys([ONE])
     for wrong in (b"x", whole[:-1], whole + b"x", bytes(len(whole))):
         keys.learn(THERE, wrong)
@@ -54,7 +54,7 @@ def test_unreadable_keys_are_ignored_and_logged(caplog: pytest.LogCaptureFixture
 
 
 def test_the_number_of_kept_keys_is_bounded() -> None:
-    keys = DirectoryKeys(File(), lambda: 0.0)
+    keys = DirectoryKeys(KeysFile(), lambda: 0.0)
     keys.learn(HERE, pack_directory_keys([ONE]))
     for number in range(MOST):
         keys.learn(number.to_bytes(16, "big"), b"")

@@ -34,7 +34,7 @@ from openmsmq.protection.unseal import unseal_body, unseal_key
 from protection import material
 from protection.material import key_of, signed_packet, vector_packet
 from protection.test_vectors import SEALED_KEY
-from protection.world import Directory, Ends, published
+from protection.world import Directory, SenderAndReceiver, published
 
 SIGNED = {version: signed_packet(version).pack() for version in Version}
 COVERED = {version: signed_bytes(signed_packet(version), version, b"hello") for version in Version}
@@ -99,7 +99,7 @@ def test_a_key_of_another_length_is_replaced_by_one_that_nobody_knows() -> None:
 
 def test_failures_take_equally_long() -> None:
     """Bad keys and bad padding alternate; the medians of 200 times differ by less than a third. RSA dominates."""
-    good = Ends().sent(vector_packet(), algorithms.ADVANCED)
+    good = SenderAndReceiver().sent(vector_packet(), algorithms.ADVANCED)
     assert good.security is not None
     blob, body = good.security.encryption_key, good.properties.body
     # Change the lowest byte: a number above the public modulus would be refused without RSA.

@@ -61,7 +61,7 @@ def published(*levels: int, name: str = "here") -> list[DirectoryKey]:
     return [DirectoryKey(provider.name, provider.type, public_of(key_of(name))) for provider in providers]
 
 
-class Ends:
+class SenderAndReceiver:
     """A sender and a receiver with the same directory and policy."""
 
     def __init__(self, **switches: bool) -> None:

@@ -38,7 +38,7 @@ ELSEWHERE = MachineRecord(
 RECEIVE, SEND = Access.RECEIVE, Access.SEND
 
 
-class Unreliable:
+class UnreliableDirectory:
     """A directory that the test makes unavailable or slow."""
 
     def __init__(self, path: Path) -> None:
@@ -57,20 +57,20 @@ class Unreliable:
         return call
 
 
-class WithDirectory:
+class ServerWithDirectory:
     """A queue manager with a directory, in which another machine is registered."""
 
     def __init__(self, path: Path) -> None:
         self.server = Server()
         self.world: World = self.server.world
-        self.provider = Unreliable(path)
+        self.provider = UnreliableDirectory(path)
         self.connection = DirectoryConnection(self.provider, time_limit=5.0)  # type: ignore[arg-type]
         self.public = PublicQueues(self.world.manager, self.connection)
         self.server.environment.directory = self.connection
         self.server.environment.public_queues = self.public
         self.registry = self.world.registry
 
-    async def ready(self) -> WithDirectory:
+    async def ready(self) -> ServerWithDirectory:
         await self.public.synchronize()
         await self.provider.register_machine(ELSEWHERE)
         return self
@@ -89,7 +89,7 @@ class WithDirectory:
         )  # fmt: skip
 
 
-async def answered(here: WithDirectory, pending: Pending) -> Any:
+async def answered(here: ServerWithDirectory, pending: Pending) -> Any:
     """Return the response once its change is durable."""
     for _ in range(2000):
         here.server.sync()
@@ -99,14 +99,14 @@ async def answered(here: WithDirectory, pending: Pending) -> Any:
     raise TimeoutError
 
 
-Run = Callable[[Callable[[WithDirectory], Coroutine[Any, Any, None]]], None]
+Run = Callable[[Callable[[ServerWithDirectory], Coroutine[Any, Any, None]]], None]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    def start(test: Callable[[WithDirectory], Coroutine[Any, Any, None]]) -> None:
+    def start(test: Callable[[ServerWithDirectory], Coroutine[Any, Any, None]]) -> None:
         async def whole() -> None:
-            here = await WithDirectory(tmp_path / "directory.sqlite").ready()
+            here = await ServerWithDirectory(tmp_path / "directory.sqlite").ready()
             try:
                 await test(here)
             finally:
@@ -131,7 +131,7 @@ def public(record: QueueRecord) -> names.PublicFormatName:
 
 
 def test_a_created_queue_is_in_the_directory_and_in_the_log(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.public.create(".\\q", {PropId.PROPID_Q_LABEL: "x"}, ALICE)
         queue = here.registry.public[record.identifier]
         assert record_of(queue.properties, OWN) == replace(record, position=0)
@@ -145,7 +145,7 @@ def test_a_created_queue_is_in_the_directory_and_in_the_log(run: Run) -> None:
 
 
 def test_the_delivery_limit_is_stored_locally_and_survives_directory_updates(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         limit, label = PropId.PROPID_Q_OPENMSMQ_DELIVERY_LIMIT, PropId.PROPID_Q_LABEL
         record = await here.public.create(".\\q", {limit: 5}, ALICE)
         await here.public.change(record.identifier, {PropId.PROPID_Q_OPENMSMQ_POISON_TO_DEADLETTER: 1}, ALICE)
@@ -168,7 +168,7 @@ def test_the_delivery_limit_is_stored_locally_and_survives_directory_updates(run
 
 def test_a_queue_can_be_created_before_the_queue_manager_has_been_in_step_once(tmp_path: Path) -> None:
     async def test() -> None:
-        here = WithDirectory(tmp_path / "directory.sqlite")
+        here = ServerWithDirectory(tmp_path / "directory.sqlite")
         record = await here.public.create(".\\early", {}, ALICE)
         assert record.identifier in here.registry.public
         await here.connection.close()
@@ -177,7 +177,7 @@ def test_a_queue_can_be_created_before_the_queue_manager_has_been_in_step_once(t
 
 
 def test_the_descriptor_of_a_queue_decides_who_changes_and_deletes_it(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.public.create(".\\q", {}, ALICE)
         guarded = SecurityDescriptor(
             owner=ALICE.sid, group=ALICE.sid, dacl=(security.allow(ALICE.sid, QueueAccessMask.GENERIC_ALL),)
@@ -198,7 +198,7 @@ def test_the_descriptor_of_a_queue_decides_who_changes_and_deletes_it(run: Run) 
 
 
 def test_a_queue_is_seen_by_those_who_may_get_its_properties(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         hidden = SecurityDescriptor(
             owner=ALICE.sid, group=ALICE.sid, dacl=(security.allow(ALICE.sid, QueueAccessMask.GENERIC_ALL),)
         ).pack()
@@ -216,7 +216,7 @@ def test_a_queue_is_seen_by_those_who_may_get_its_properties(run: Run) -> None:
 
 
 def test_the_descriptor_of_a_machine_decides_who_creates_queues_on_it(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         here.world.manager.authorization.machine = SecurityDescriptor(owner=SYSTEM.sid, group=SYSTEM.sid, dacl=())
         assert await refused(here.public.create(".\\q", {}, ALICE)) == H.MQ_ERROR_ACCESS_DENIED
         record = await here.public.create("elsewhere.example.com\\q", {}, ALICE)
@@ -231,7 +231,7 @@ def test_the_descriptor_of_a_machine_decides_who_creates_queues_on_it(run: Run) 
 
 
 def test_public_queues_count_for_the_limits_of_queues(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         here.registry.machine = replace(MACHINE, limits=MachineLimits(max_queues=100, max_queues_per_owner=2))
         await here.public.create(".\\a", {}, ALICE)
         await here.public.create(".\\b", {}, ALICE)
@@ -245,7 +245,7 @@ def test_public_queues_count_for_the_limits_of_queues(run: Run) -> None:
 
 
 def test_others_cannot_create_queues_above_the_limit(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         here.registry.machine = replace(MACHINE, limits=MachineLimits(max_queues=2))
         for n in range(5):
             await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"HERE\\q{n}"))
@@ -256,7 +256,7 @@ def test_others_cannot_create_queues_above_the_limit(run: Run) -> None:
 
 
 def test_an_invalid_value_is_reported_and_nothing_is_created(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         for values, hresult in (
             ({PropId.PROPID_Q_LABEL: "x" * 125}, H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
             ({PropId.PROPID_Q_LABEL: "\ud800"}, H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
@@ -273,7 +273,7 @@ def test_an_invalid_value_is_reported_and_nothing_is_created(run: Run) -> None:
 
 
 def test_parts_of_the_queue_manager_leave_objects_of_public_queues_to_the_directory(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.public.create(".\\q", {}, ALICE)
         queue = here.registry.public[record.identifier]
         administration = here.world.manager.administration
@@ -290,7 +290,7 @@ def test_parts_of_the_queue_manager_leave_objects_of_public_queues_to_the_direct
 
 
 def test_a_queue_with_an_impossible_name_blocks_no_other(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         for name in ("a,b", "good"):
             await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"{MACHINE.computer_name}\\{name}"))
         await here.public.synchronize()
@@ -301,7 +301,7 @@ def test_a_queue_with_an_impossible_name_blocks_no_other(run: Run, caplog: pytes
 
 
 def test_without_the_directory_objects_are_read_locally_and_changes_are_refused(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.public.create(".\\q", {PropId.PROPID_Q_LABEL: "known"}, ALICE)
         client, name = Client(here.server), OBJECT_FORMAT(1, queue_format(str(public(record))))
         here.provider.away = True
@@ -335,7 +335,7 @@ def test_without_the_directory_objects_are_read_locally_and_changes_are_refused(
 
 
 def test_a_remote_queue_opens_for_sending_and_is_redirected_for_reading(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.elsewhere(base_priority=5)
         client = here.server.client()
         opened = await answered(here, here.start_open(client, public(record), SEND))
@@ -356,7 +356,7 @@ def test_a_remote_queue_opens_for_sending_and_is_redirected_for_reading(run: Run
     [(SEND, H.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION), (RECEIVE, H.MQ_ERROR_QUEUE_NOT_FOUND)],
 )
 def test_a_queue_that_the_directory_does_not_have_is_not_opened(run: Run, access: int, hresult: int) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         answer = await answered(here, here.start_open(here.server.client(), f"PUBLIC={uuid4()}", access))
         assert answer.result == hresult
         assert not here.registry.outgoing
@@ -365,7 +365,7 @@ def test_a_queue_that_the_directory_does_not_have_is_not_opened(run: Run, access
 
 
 def test_the_journal_of_a_public_queue_is_read_by_its_name(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.public.create(".\\q", {PropId.PROPID_Q_JOURNAL: 1}, ALICE)
         client, handles = here.server.client(), here.world.manager.handles
         descriptor = handles.open_queue(public(record), SEND, Share.DENY_NONE, ALICE)
@@ -379,7 +379,7 @@ def test_the_journal_of_a_public_queue_is_read_by_its_name(run: Run) -> None:
 
 
 def test_a_list_is_expanded_without_duplicates_up_to_a_limit(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         directory = here.provider
         inner = await directory.create_list("inner", ["DIRECT=OS:B\\x", "DIRECT=OS:a\\x"])
         outer = await directory.create_list("outer", [f"DL={inner.identifier}", "direct=os:A\\x"])
@@ -405,7 +405,7 @@ def test_a_list_is_expanded_without_duplicates_up_to_a_limit(run: Run) -> None:
 
 
 def test_a_client_that_disconnects_during_a_lookup_leaves_nothing_open(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.elsewhere()
         here.provider.seconds = 0.05
         client = here.server.client()
@@ -422,7 +422,7 @@ def test_a_client_that_disconnects_during_a_lookup_leaves_nothing_open(run: Run)
 
 
 def test_a_slow_directory_delays_only_calls_that_need_it(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.elsewhere()
         here.provider.seconds = 0.3
         slow, quick = here.server.client(), here.server.client()
@@ -439,7 +439,7 @@ def test_a_slow_directory_delays_only_calls_that_need_it(run: Run) -> None:
 
 
 def test_without_the_directory_known_queues_can_be_used(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         near = await here.public.create(".\\near", {PropId.PROPID_Q_LABEL: "x"}, ALICE)
         far, unknown = await here.elsewhere(), await here.elsewhere("unknown")
         await here.public.resolve(public(far), SEND)
@@ -470,7 +470,7 @@ def test_without_the_directory_known_queues_can_be_used(run: Run) -> None:
 
 
 def test_changes_and_deletions_by_others_are_applied_here(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         kept, gone = [await here.public.create(f".\\{name}", {}, ALICE) for name in ("kept", "gone")]
         descriptor = here.world.manager.handles.open_queue(public(gone), RECEIVE, Share.DENY_NONE, ALICE)
         waiting = here.world.wait(descriptor)
@@ -490,7 +490,7 @@ def test_changes_and_deletions_by_others_are_applied_here(run: Run) -> None:
 
 
 def test_a_lost_record_costs_no_messages_and_is_reported_once(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.public.create(".\\q", {}, ALICE)
         await here.provider.delete_queue(record.identifier)
         await here.provider.confirm_deletion(record.identifier)
@@ -506,7 +506,7 @@ def test_a_lost_record_costs_no_messages_and_is_reported_once(run: Run, caplog: 
 
 
 def test_a_queue_whose_record_is_lost_can_be_deleted_and_made_again(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         only_alice = SecurityDescriptor(owner=ALICE.sid, dacl=(security.allow(ALICE.sid, QueueAccessMask.GENERIC_ALL),))
         record = await here.public.create(".\\q", {}, ALICE, only_alice.pack())
         await here.provider.delete_queue(record.identifier)
@@ -523,7 +523,7 @@ def test_a_queue_whose_record_is_lost_can_be_deleted_and_made_again(run: Run) ->
 
 
 def test_more_than_a_page_of_queues_are_synchronized(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         for n in range(1100):
             await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"HERE\\q{n}"))
         await here.public.synchronize()
@@ -535,7 +535,7 @@ def test_more_than_a_page_of_queues_are_synchronized(run: Run) -> None:
 def test_locations_of_remote_queues_use_bounded_memory(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locations, "MOST_PLACES", 3)
 
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         guids = [uuid4() for _ in range(4)]
         for guid in guids:
             here.registry.remember_place(guid, QueueLocation("ELSEWHERE\\q"))
@@ -546,7 +546,7 @@ def test_locations_of_remote_queues_use_bounded_memory(run: Run, monkeypatch: py
 
 
 def test_outgoing_queues_of_an_earlier_run_learn_where_their_destinations_are(run: Run) -> None:
-    async def test(here: WithDirectory) -> None:
+    async def test(here: ServerWithDirectory) -> None:
         record = await here.elsewhere(base_priority=-5)
         await here.public.resolve(public(record), SEND)
         here.world.manager.handles.open_queue(public(record), SEND, Share.DENY_NONE, ALICE)

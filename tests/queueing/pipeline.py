@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Generator, Iterator
 from typing import Any, TypeVar
 
-from openmsmq.doors.context import Context
+from openmsmq.gateways.context import Context
 from openmsmq.model.constants import Access
 from openmsmq.model.message import Message
 from openmsmq.queueing.authorization import Caller

@@ -24,7 +24,7 @@ from queueing.world import ALICE, BOB, MACHINE, World
 PACKAGE = Path(openmsmq.__file__).parent
 SOURCES = {
     path.relative_to(PACKAGE).as_posix(): path.read_text()
-    for name in ("doors", "protocols", "queueing", "server")
+    for name in ("gateways", "protocols", "queueing", "server")
     for path in (PACKAGE / name).glob("*.py")
 }
 SECURITY = (Path(__file__).parents[2] / "docs/security.md").read_text()

@@ -66,14 +66,14 @@ def test_a_message_whose_time_is_over_by_the_new_clock_is_neither_peeked_nor_rec
     assert [(m.label, m.message_class) for m in dead] == [("over", MessageClass.NACK_RECEIVE_TIMEOUT)]
 
 
-def test_plain_receives_do_not_return_expired_messages(world: World) -> None:
+def test_batched_receives_do_not_return_expired_messages(world: World) -> None:
     descriptor = world.open()
     world.send(label="over", time_to_be_received=60)
-    assert world.manager.reading.plainly([descriptor]) == [world.queue()]
+    assert world.manager.reading.fast_path_queues([descriptor]) == [world.queue()]
     world.step(2 * HOUR)
-    assert world.manager.reading.plainly([descriptor]) == []
+    assert world.manager.reading.fast_path_queues([descriptor]) == []
     world.advance(LONGEST_SLEEP)
-    assert world.manager.reading.plainly([descriptor]) == [world.queue()] and world.labels() == []
+    assert world.manager.reading.fast_path_queues([descriptor]) == [world.queue()] and world.labels() == []
 
 
 def test_a_clock_step_forward_is_noticed_soon_and_a_step_back_prolongs_lifetimes(world: World) -> None:

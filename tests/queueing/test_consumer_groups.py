@@ -545,7 +545,7 @@ def test_the_ends_of_a_queue_are_the_first_and_the_last_of_each_priority(world: 
     assert queue.ends() == [lookup_id(7, 1), high, first, last]
 
 
-def test_only_plain_recovered_messages_are_removed_together(world: World) -> None:
+def test_only_recovered_messages_without_effects_are_removed_together(world: World) -> None:
     world.create("x", TRANSACTION=1)
     for number, label in enumerate("ab", 10):
         transaction, asked = world.begin(number), int(Acknowledge.POS_RECEIVE) if label == "b" else 0
@@ -558,7 +558,7 @@ def test_only_plain_recovered_messages_are_removed_together(world: World) -> Non
     world.restart()
     for name, plain in (("x", [False, False]), ("q", [True])):
         queue = world.queue(name)
-        places = world.manager.consumer_groups._plain_run(queue, list(queue.available))
+        places = world.manager.consumer_groups._locations_without_effects(queue, list(queue.available))
         assert [place is not None for place in places] == plain, name
 
 

@@ -10,7 +10,7 @@ from openmsmq.model.constants import Access, MessageClass, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.descriptors import CursorState
 from openmsmq.queueing.manager import LONGEST_SLEEP
-from queueing.world import ALICE, Deeds, World, refused
+from queueing.world import ALICE, RecordingAuditor, World, refused
 
 ADMIN = "DIRECT=OS:.\\private$\\admin"
 R, K, S = Access.RECEIVE, Access.PEEK, Access.SEND
@@ -345,7 +345,7 @@ def test_a_higher_priority_message_before_the_cursor_is_not_next(world: World) -
 
 
 def test_what_was_received_from_a_journal_is_in_the_audit_log_once_with_its_count() -> None:
-    world, world.auditor = World(), Deeds()
+    world, world.auditor = World(), RecordingAuditor()
     world.restart()
     world.create(JOURNAL=1)
     for label in "abc":
@@ -358,5 +358,7 @@ def test_what_was_received_from_a_journal_is_in_the_audit_log_once_with_its_coun
     for _ in range(2):
         world.read(journal)
     world.manager.handles.close_queue(journal)
-    received = [deed for deed in world.auditor.deeds if deed.action == "messages.receive"]
-    assert [(deed.actor.sid, deed.count) for deed in received] == [(ALICE.sid, 2)], "and none for the queue itself"
+    received = [record for record in world.auditor.records if record.action == "messages.receive"]
+    assert [(record.actor.sid, record.count) for record in received] == [(ALICE.sid, 2)], (
+        "and none for the queue itself"
+    )

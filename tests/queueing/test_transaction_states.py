@@ -51,7 +51,7 @@ def test_nothing_but_the_table_changes_the_state_of_a_transaction() -> None:
     package = Path(openmsmq.__file__).parent
     sources = {
         path.relative_to(package).as_posix(): path.read_text()
-        for name in ("queueing", "protocols", "doors", "server")
+        for name in ("queueing", "protocols", "gateways", "server")
         for path in (package / name).glob("*.py")
     }
     assert [name for name, text in sources.items() if re.search(r"transaction\.state\s*=[^=]", text)] == []

@@ -75,13 +75,13 @@ def test_finding_the_first_of_many_reads_checks_few() -> None:
         reads.join()
     looks = 0
 
-    class Counting(dict[int, Any]):
+    class CountingDict(dict[int, Any]):
         def __contains__(self, number: object) -> bool:
             nonlocal looks
             looks += 1
             return super().__contains__(number)
 
-    reads.descriptor.waiting = Counting(reads.descriptor.waiting)
+    reads.descriptor.waiting = CountingDict(reads.descriptor.waiting)
     for read in list(reads.expected):
         assert reads.line.first_after(0) is read
         reads.leave(0)

@@ -82,14 +82,14 @@ class FullableStore:
         self._store.abort(transaction)
 
 
-class Deeds:
+class RecordingAuditor:
     """An auditor that keeps its records."""
 
     def __init__(self) -> None:
-        self.deeds: list[AuditRecord] = []
+        self.records: list[AuditRecord] = []
 
-    def record(self, deed: AuditRecord) -> None:
-        self.deeds.append(deed)
+    def record(self, record: AuditRecord) -> None:
+        self.records.append(record)
 
 
 class Outcome:

@@ -28,7 +28,7 @@ def message(number: int, **properties: Any) -> Message:
     return Message(b"x" * 10, identifier=bytes(16) + number.to_bytes(4, "little"), **properties)
 
 
-class Kept:
+class FakeStore:
     """A fake store that keeps definitions."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def test_a_step_that_is_not_in_the_table_names_those_that_are(state: str, step: 
 
 
 def test_relays_are_as_they_were_after_a_restart() -> None:
-    kept = Kept()
+    kept = FakeStore()
     relays = kept.relays()
     made = relays.add(QUEUE, "old", "private$\\orders", "shadow")
     progress = made.taking([message(1), message(2)], 77)
@@ -86,7 +86,7 @@ def test_relays_are_as_they_were_after_a_restart() -> None:
 
 
 def test_a_relay_that_is_forgotten_leaves_nothing() -> None:
-    kept = Kept()
+    kept = FakeStore()
     relays = kept.relays()
     made = relays.add(QUEUE, "old", "private$\\orders", "sending")
     kept.write([put_progress(QUEUE, made.handing_on([message(1)], 7))])
@@ -95,7 +95,7 @@ def test_a_relay_that_is_forgotten_leaves_nothing() -> None:
 
 
 def test_a_relay_of_a_later_version_is_ignored_and_kept(caplog: pytest.LogCaptureFixture) -> None:
-    kept = Kept()
+    kept = FakeStore()
     kept.write([put_relay(relay().definition._replace(state="levitating"))])  # type: ignore[arg-type]
     assert list(relays_of(kept.definitions)) == []
     assert "levitating" in caplog.text
@@ -103,7 +103,7 @@ def test_a_relay_of_a_later_version_is_ignored_and_kept(caplog: pytest.LogCaptur
 
 
 def test_a_queue_has_one_relay_and_there_are_not_more_than_the_limit() -> None:
-    relays = Kept().relays()
+    relays = FakeStore().relays()
     relays.add(QUEUE, "old", "private$\\orders", "shadow")
     with pytest.raises(MsmqError, match="has a relay already"):
         relays.add(QUEUE.upper(), "other", "private$\\orders", "shadow")
@@ -114,7 +114,7 @@ def test_a_queue_has_one_relay_and_there_are_not_more_than_the_limit() -> None:
 
 
 def test_an_invalid_name_creates_no_relay() -> None:
-    kept = Kept()
+    kept = FakeStore()
     with pytest.raises(MsmqError):
         kept.relays().add(QUEUE, "old", "", "shadow")
     assert kept.definitions == {}
@@ -220,7 +220,7 @@ def test_what_is_left_does_not_count_what_is_refused(
 
 
 def test_messages_are_counted_from_the_start_and_those_of_relays_that_are_gone_stay_counted() -> None:
-    kept = Kept()
+    kept = FakeStore()
     relays = kept.relays()
     made = relays.add(QUEUE, "old", "private$\\orders", "receiving")
     made.progress = made.taking([message(1), message(2)], 7)
@@ -258,7 +258,7 @@ def test_a_step_that_would_end_the_work_too_early_says_what_is_left(
 ) -> None:
     known = relay(state)
     known.waiting, known.empty_since, known.trouble = 3, empty, trouble
-    assert Kept().relays().unfinished(known, step) == said
+    assert FakeStore().relays().unfinished(known, step) == said
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_response_queues_are_renamed_while_programs_use_the_queue_here(state: st
 
 
 def test_the_setting_for_replies_is_kept_until_the_direction_is_reversed() -> None:
-    kept = Kept()
+    kept = FakeStore()
     relays = kept.relays()
     added = relays.add(QUEUE, "old", "private$\\orders", "shadow")
     assert b"replies" not in kept.definitions[next(iter(kept.definitions))]

@@ -36,7 +36,7 @@ def test_the_log_names_the_stopped_task(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.records[0].exc_info
 
 
-class Anything:
+class FailingParts:
     """Stands for the queue manager, its store and its committer, with only the attributes used here."""
 
     end = durable_end = 1 << 30
@@ -51,7 +51,7 @@ def test_a_failure_does_not_end_the_maintenance_of_the_store(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PERIOD", 0.01)
-    anything: Any = Anything()
+    anything: Any = FailingParts()
     anything.authorization = anything
     looks = 0
 

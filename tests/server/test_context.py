@@ -9,7 +9,7 @@ import pytest
 from openmsmq.server.context import Parts
 
 
-class Noted:
+class RecordingPart:
     """A part that records its start and stop."""
 
     def __init__(self, name: str, notes: list[str]) -> None:
@@ -30,7 +30,7 @@ def test_parts_stop_in_the_reverse_order_and_once() -> None:
     async def run() -> None:
         parts = Parts()
         for name in ("calls", "messages"):
-            await parts.start(Noted(name, notes))
+            await parts.start(RecordingPart(name, notes))
         await parts.stop(5)
         await parts.stop(5)
 
@@ -43,9 +43,9 @@ def test_a_part_that_could_not_start_is_stopped_too() -> None:
 
     async def run() -> None:
         parts = Parts()
-        await parts.start(Noted("calls", notes))
+        await parts.start(RecordingPart("calls", notes))
         with pytest.raises(OSError, match="no port"):
-            await parts.start(Noted("broken", notes))
+            await parts.start(RecordingPart("broken", notes))
         await parts.stop(0)
 
     asyncio.run(run())

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+import fork_server
 import openmsmq.spark
-import warm
 from daemon import Daemon
+from requirements import missing
 from spark import lake
-from wanted import missing
 
 # Written by tools/share-classes; drivers that tests start inherit it. SPARK_CONF_DIR cannot be used: it is on Java's
 # class path, and Java shares no classes if the class path contains a directory.
@@ -60,7 +60,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = warm.python()
+    os.environ["PYSPARK_PYTHON"] = fork_server.python()
     directory = tmp_path_factory.mktemp("spark")
     builder = (
         SparkSession.builder.master("local[2,3]")  # local[2] would never retry a task

@@ -216,7 +216,7 @@ def test_attempts_that_fail_leave_no_errors(
         assert not [stage for stage in client.stages() if queue in stage.queues[0]]
 
 
-class Copying:
+class CopyingQuery:
     """A query from files to a queue, one file per batch; some rows name the missing queue `QUEUE-later`."""
 
     def __init__(self, spark: Any, service: Daemon, queue: str, directory: Path) -> None:
@@ -252,7 +252,7 @@ class Copying:
 def test_a_stream_collects_once_also_when_a_batch_is_repeated_that_was_applied(
     spark: Any, service: Daemon, queue: str, tmp_path: Path
 ) -> None:
-    copying = Copying(spark, service, queue, tmp_path)
+    copying = CopyingQuery(spark, service, queue, tmp_path)
     copying.run()
     copying.check()
     copying.lose_last_commit()
@@ -263,7 +263,7 @@ def test_a_stream_collects_once_also_when_a_batch_is_repeated_that_was_applied(
 
 
 def test_errors_that_do_not_concern_rows_fail_the_task(spark: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
-    copying = Copying(spark, service, queue, tmp_path)
+    copying = CopyingQuery(spark, service, queue, tmp_path)
     with BulkClient(port=lake.flight_port(service)) as client:
         client.finalize(queue, 99, [])
     with pytest.raises(Exception, match="older than its last, 99"):

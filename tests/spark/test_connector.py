@@ -25,9 +25,9 @@ from flight.test_streams import flight_process
 from openmsmq.bulk.client import BulkClient
 from openmsmq.spark.planner import Planner
 from openmsmq.spark.schema import spark_schema
+from requirements import missing
 from spark import lake
 from spark.lake import table
-from wanted import missing
 
 
 @pytest.fixture(scope="module", autouse=True)

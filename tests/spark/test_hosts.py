@@ -30,7 +30,7 @@ from spark import lake
 A, B = "127.0.0.1", "127.0.0.2"
 
 
-class Elsewhere(Daemon):
+class SecondDaemon(Daemon):
     """A daemon at the second address."""
 
     def connect(self, **security: Any) -> openmsmq.QueueManager:
@@ -42,7 +42,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Daemon]]
     directory, port = tmp_path_factory.mktemp("hosts"), str(free_port(A, B))
     options = ("--flight", "--flight-port", port)
     one = Daemon(directory / "a", "--listen", A, *options)
-    with one, Elsewhere(directory / "b", "--listen", B, *options) as other:
+    with one, SecondDaemon(directory / "b", "--listen", B, *options) as other:
         yield {A: one, B: other}
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+import fork_server
 import seeds
-import warm
 from daemon import Daemon, eventually
 from openmsmq.bulk.client import BulkClient
 from openmsmq.model.message import identifier_text
@@ -42,7 +42,7 @@ class Job:
         self.endings = directory / "endings"
         port = str(lake.flight_port(service))
         self.command = [sys.executable, str(program), port, queue, str(directory), str(self.endings)]
-        self.environment = os.environ | {"PYSPARK_PYTHON": warm.python()}
+        self.environment = os.environ | {"PYSPARK_PYTHON": fork_server.python()}
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start a driver, which waits for `go` when it is ready."""

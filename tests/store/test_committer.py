@@ -29,7 +29,7 @@ def unexpected(error: BaseException) -> None:
     raise AssertionError(error)
 
 
-class Beside:
+class DelayedSyncer:
     """A syncer of in-memory files that syncs two event-loop iterations after the submission."""
 
     def __init__(self, vfs: MemoryVfs) -> None:
@@ -59,7 +59,7 @@ def make(request: pytest.FixtureRequest) -> Make:
     def committer(
         store: Store, vfs: MemoryVfs, on_failure: Callable[[BaseException], object] = unexpected
     ) -> Committer:
-        syncer = Beside(vfs) if request.param == "beside the loop" else None
+        syncer = DelayedSyncer(vfs) if request.param == "beside the loop" else None
         return Committer(store, asyncio.get_running_loop(), on_failure=on_failure, syncer=syncer)
 
     return committer
@@ -380,7 +380,7 @@ def test_a_reply_to_many_calls_waits_for_all_of_them() -> None:
         syncs: list[bool] = []
         store = open_store(MemoryVfs())
         committer = Committer(
-            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=Never(), calls=lambda: 64, slow=60
+            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=NeverCalled(), calls=lambda: 64, slow=60
         )  # fmt: skip
         store.insert(1, 1, 0, b"x")
         committer.when_durable(lambda: syncs.append(True), 64)
@@ -388,7 +388,7 @@ def test_a_reply_to_many_calls_waits_for_all_of_them() -> None:
         assert syncs == [True]
         store.close()
 
-    class Never:
+    class NeverCalled:
         def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
             raise AssertionError("somebody else calls")
 

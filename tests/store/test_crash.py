@@ -16,7 +16,7 @@ SEGMENT = 8192
 MUTATING = frozenset(("open", "pwrite", "fdatasync", "fsync_directory", "rename", "unlink"))
 
 
-class Power:
+class CrashPoints:
     """Before every modifying call, tests the states that a crash at this point would leave."""
 
     def __init__(self, vfs: MemoryVfs, chance: random.Random, samples: int) -> None:
@@ -83,7 +83,7 @@ class Power:
 def run(seed: int, steps: int, samples: int) -> int:
     chance = random.Random(seed)
     vfs = MemoryVfs()
-    power = Power(vfs, random.Random(seed + 1000), samples)
+    power = CrashPoints(vfs, random.Random(seed + 1000), samples)
     vfs.before = power.before  # type: ignore[assignment]
     oracle = Oracle(Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes), chance)
     power.oracle = oracle

@@ -48,7 +48,7 @@ def before_call(vfs: MemoryVfs, number: int, happens: Callable[[], object]) -> N
     vfs.before = before  # type: ignore[assignment]
 
 
-def programme(vfs: MemoryVfs, seed: int) -> Oracle:
+def program(vfs: MemoryVfs, seed: int) -> Oracle:
     return Oracle(open_store(vfs), random.Random(seed))
 
 
@@ -102,14 +102,14 @@ def go_on(oracle: Oracle) -> None:
 @pytest.mark.parametrize("seed", seeds.several(6))
 def test_an_owner_that_stops_before_any_call_changes_nothing_after_a_take_over(seed: int) -> None:
     calls = MemoryVfs()
-    oracle = programme(calls, seed)
+    oracle = program(calls, seed)
     opening = len(calls.calls)
     go_on(oracle)
     fenced = 0
     chance = random.Random(seed)
     for number in chance.sample(range(1, len(calls.calls) - opening), 50):
         vfs = MemoryVfs()
-        oracle = programme(vfs, seed)
+        oracle = program(vfs, seed)
         take = TakeOver(vfs)
         take.oracle = oracle
         before_call(vfs, number, take)
@@ -128,7 +128,7 @@ def test_an_owner_that_stops_before_any_call_changes_nothing_after_a_take_over(s
 
 def test_an_owner_that_stops_while_it_opens_the_store_changes_nothing_after_a_take_over() -> None:
     made = MemoryVfs()
-    oracle = programme(made, 1)
+    oracle = program(made, 1)
     for _ in range(STEPS):
         oracle.step()
     oracle.sync()
@@ -147,7 +147,7 @@ def test_an_owner_that_stops_while_it_opens_the_store_changes_nothing_after_a_ta
 
 def test_only_one_of_two_concurrent_take_overs_succeeds() -> None:
     made = MemoryVfs()
-    oracle = programme(made, 2)
+    oracle = program(made, 2)
     for _ in range(STEPS):
         oracle.step()
     oracle.sync()
@@ -172,7 +172,7 @@ def test_only_one_of_two_concurrent_take_overs_succeeds() -> None:
 def test_a_crash_at_any_call_of_a_take_over_loses_nothing(seed: int) -> None:
     chance = random.Random(seed)
     made = MemoryVfs()
-    oracle = programme(made, seed)
+    oracle = program(made, seed)
     for _ in range(STEPS):
         oracle.step()
     vfs = made.killed()

@@ -14,7 +14,7 @@ import pytest
 
 from openmsmq.transport import Acknowledged, Closed, CloseReason, Event, MessageReceived, MqqbSession, SessionSettings
 from packets.conversation import Conversation, Side
-from packets.excused import EXCUSED
+from packets.known_deviations import EXCUSED
 from seeds import several
 from transport.peers import ALICE, BOB, message
 

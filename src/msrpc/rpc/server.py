@@ -390,7 +390,7 @@ class _Connection(asyncio.Protocol):
 
     def _open_source(self, core: ServerConnection, source: requests.Source) -> None:
         """Let the source take requests, if nothing else is expected."""
-        caller = core.plain_caller
+        caller = core.default_caller
         if core.negotiations != self._known and core.association is not None and caller is not None:
             self._known = core.negotiations
             handles = core.association.held_by(caller, caller.identity.sid, caller.level)

@@ -102,7 +102,7 @@ class Binder:
         self.header_signing = False
         self._unprotected = False  # whether contexts were made without authentication
         # The caller of requests without a verifier; None if such requests are refused. See `channel_of`.
-        self.plain_caller: RpcCaller | None = UNAUTHENTICATED
+        self.default_caller: RpcCaller | None = UNAUTHENTICATED
         self._callers: dict[Channel, RpcCaller] = {}
 
     def question(self, pdu: Bind | Auth3) -> Question | None:
@@ -289,7 +289,7 @@ class Binder:
         if previous is not None:
             self._callers.pop(previous, None)
         self.channels[channel.context_id] = channel
-        self._set_plain_caller()
+        self._set_default_caller()
 
     def auth3(self, pdu: Auth3) -> None:
         """Process the last leg. It has no reply, so a failure shows at the first request ([MS-RPCE] 3.3.1.5.2.1)."""
@@ -309,7 +309,7 @@ class Binder:
         else:
             channel.failed = not channel.context.complete
             self._log_login(channel)
-        self._set_plain_caller()
+        self._set_default_caller()
 
     def _log_login(self, channel: Channel) -> None:
         who = channel.context.identity if channel.usable else None
@@ -335,13 +335,13 @@ class Binder:
         users = {channel.context.identity for channel in channels if channel.usable}
         return channels[0] if len(channels) == 1 or (len(users) == 1 and all(c.usable for c in channels)) else None
 
-    def _set_plain_caller(self) -> None:
+    def _set_default_caller(self) -> None:
         channel = self._implied()
-        usable = self._serves_plain if channel is None else channel.usable
-        self.plain_caller = self.caller(channel) if usable else None
+        usable = self._accepts_unauthenticated if channel is None else channel.usable
+        self.default_caller = self.caller(channel) if usable else None
 
     @property
-    def _serves_plain(self) -> bool:
+    def _accepts_unauthenticated(self) -> bool:
         """Whether requests without a verifier are served as anonymous. They are not if the client has requested
         protection for everything that it bound, because an attacker in the middle may have sent them."""
         return self._unprotected or all(channel.level < AuthLevel.PKT for channel in self.channels.values())
@@ -357,7 +357,7 @@ class Binder:
         else:
             channel = self._implied()
             if channel is None:
-                return None, 0 if self._serves_plain else RPC_S_ACCESS_DENIED
+                return None, 0 if self._accepts_unauthenticated else RPC_S_ACCESS_DENIED
         return channel, 0 if channel.usable else RPC_S_ACCESS_DENIED
 
     def caller(self, channel: Channel | None) -> RpcCaller:

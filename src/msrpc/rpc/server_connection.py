@@ -160,9 +160,9 @@ class ServerConnection(CallConnection):
         )
 
     @property
-    def plain_caller(self) -> RpcCaller | None:
+    def default_caller(self) -> RpcCaller | None:
         """Caller of requests without a verifier; None if they are refused."""
-        return self._binder.plain_caller
+        return self._binder.default_caller
 
     @property
     def users(self) -> list[str]:
@@ -225,7 +225,7 @@ class ServerConnection(CallConnection):
 
     def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
         """The hot path: requests of one fragment without a verifier. Returns the bytes from the first other PDU on."""
-        caller = self._binder.plain_caller
+        caller = self._binder.default_caller
         if caller is None:
             return data
         contexts, pending, at, most = self._contexts, self.unanswered, 0, self._max_fragment

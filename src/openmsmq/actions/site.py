@@ -46,7 +46,7 @@ class DaemonCalls(Protocol):
         """Return the row of a queue. Raises QueueNotFound, also if the caller may not see the queue."""
 
     def call(self, operation: str, **given: Any) -> Any:
-        """Call an operation of `doors.console` and return its result. Raises MsmqError."""
+        """Call an operation of `gateways.console` and return its result. Raises MsmqError."""
 
     def change(self, operation: str, **given: Any) -> Any:
         """Call an operation that makes a change, which is recorded in the audit log."""

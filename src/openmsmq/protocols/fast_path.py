@@ -19,14 +19,14 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model.message import Message
 from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.fast_remote_reads import EndReceiveBatcher, StartReceiveBatcher
 from openmsmq.protocols.first_messages import answer_all, first_messages
-from openmsmq.protocols.plain_remote_reads import PlainEnds, PlainStarts
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, find_owned_descriptor
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
-from openmsmq.queueing.sending import PlainMessages
+from openmsmq.queueing.sending import MessageBatch
 from openmsmq.record.message_record import FIXED, encode_message
 from openmsmq.store import MessageRows
 
@@ -38,7 +38,7 @@ except ImportError:  # not built here: see openmsmq.compiled
         receive_stubs = send_stubs = start_receive_stubs = requests = None
 
 _MOST_FORMS = 4096  # maximum number of cached forms; a full cache is emptied
-Form = tuple[bytes, bytes, bytes, int]  # see `PlainSends._form`
+Form = tuple[bytes, bytes, bytes, int]  # see `SendBatcher._form`
 
 
 class OperationBatcher(Protocol):
@@ -60,9 +60,9 @@ class FastPath:
         for interface in interfaces:
             lanes: tuple[OperationBatcher, ...] = ()
             if isinstance(interface, QmComm2):
-                lanes = PlainSends(environment), PlainReceives(environment)
+                lanes = SendBatcher(environment), ReceiveBatcher(environment)
             elif isinstance(interface, RemoteRead):
-                lanes = PlainStarts(environment, interface), PlainEnds(environment, interface)
+                lanes = StartReceiveBatcher(environment, interface), EndReceiveBatcher(environment, interface)
             if lanes:
                 self._lanes[interface] = {lane.opnum: lane for lane in lanes}
 
@@ -83,7 +83,7 @@ class FastPath:
         return self._lanes[first.interface][first.opnum].serve(calls)
 
 
-class PlainSends:
+class SendBatcher:
     def __init__(self, environment: Environment) -> None:
         self._environment: Final = environment
         self._forms: dict[tuple[str, bytes], Form] = {}
@@ -102,7 +102,7 @@ class PlainSends:
             forms.append(descriptor.form)
             descriptors.append(descriptor)
         sending = environment.manager.sending
-        queues = sending.plainly(descriptors)
+        queues = sending.fast_path_queues(descriptors)
         if not queues:
             return 0
         some = len(queues)
@@ -116,7 +116,7 @@ class PlainSends:
         del queues[count:]
         recoverable, records, bounds, keys, words, sizes, charged = found
         rows = MessageRows(array("I", [queue.number for queue in queues]), records, sizes, bounds, keys, words)
-        if not sending.enqueue_plain(PlainMessages(queues, rows, charged, recoverable)):
+        if not sending.enqueue_batch(MessageBatch(queues, rows, charged, recoverable)):
             return 0
         answer_all(environment, calls[:count], answers, [recoverable] * count)
         return count
@@ -136,7 +136,7 @@ class PlainSends:
         return form
 
 
-class PlainReceives:
+class ReceiveBatcher:
     def __init__(self, environment: Environment) -> None:
         self._environment: Final = environment
         self.opnum: Final[int] = m.qmcomm2.operation("rpc_ACReceiveMessageEx").opnum
@@ -145,7 +145,7 @@ class PlainReceives:
         """See `OperationBatcher`."""
         environment = self._environment
         reading = environment.manager.reading
-        queues = reading.plainly(self._opened(calls))
+        queues = reading.fast_path_queues(self._opened(calls))
         if not queues or requests.any_abandoned(calls[: len(queues)]):
             return 0
         found = first_messages(environment, queues)
@@ -153,7 +153,7 @@ class PlainReceives:
         answers = receive_stubs.answers(requests.stubs(calls), found.records, READ, now)
         count = len(answers)
         locations = found.locations[:count]
-        if not count or not reading.take_plain(queues[:count], found.positions[:count], locations):
+        if not count or not reading.take_batch(queues[:count], found.positions[:count], locations):
             return 0
         # The answer with an express message need not wait for a sync.
         answer_all(environment, calls[:count], answers, [location is not None for location in locations])

@@ -1,5 +1,5 @@
-/* Encodes the answer to a plain rpc_ACReceiveMessageEx ([MS-MQMP] 3.1.5.3) from the stub of the call and the record of
-   the message. Plain is a receive without cursor and transaction, whose buffers are large enough, of a message whose
+/* Encodes the answer to a simple rpc_ACReceiveMessageEx ([MS-MQMP] 3.1.5.3) from the stub of the call and the record of
+   the message. A call is simple if a receive without cursor and transaction, whose buffers are large enough, of a message whose
    receipt has no consequences.
 
    For any other call, and for an invalid one, there is no answer: the Python code (`conversion.receive_buffer`,
@@ -20,7 +20,7 @@ enum { CACTB_RECEIVE = 1, ACTION_RECEIVE = 0 };
 enum { SENDER_WORD = FIRST_MEMBER + 41 }; /* bEncrypted, bAuthenticated, uSenderIDLen */
 
 typedef enum {
-    PLAIN, /* no pointer: returned unchanged */
+    INLINE, /* no pointer: returned unchanged */
     BYTE, HALF, WORD, /* behind one pointer */
     UNIT,             /* of work, behind one pointer: returned unchanged */
     STRUCTURE,        /* behind two pointers, `size` bytes */
@@ -90,13 +90,13 @@ static bool read_array(Reader *in, uint32_t room, uint32_t count, bool varying, 
         right = read_word(in) == count && count <= room && right;
     }
     if (!right || count > in->size)
-        in->plain = false;
+        in->simple = false;
     else
         take(in, count * element);
     return true;
 }
 
-/* Read the request. Returns whether it is plain. */
+/* Read the request. Returns whether it is simple. */
 static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
 {
     static const unsigned char no_transaction[GUID];
@@ -108,7 +108,7 @@ static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
         || words[CURSOR])
         return false;
     Reader in = {stub, AT + 4 * WORDS, size, true};
-    for (int w = 0; w < WORDS && in.plain; w++) {
+    for (int w = 0; w < WORDS && in.simple; w++) {
         const Member *member = &members[w];
         bool array = member->kind >= VARYING;
         if (member->kind == NAME && words[member->size] > LONGEST_NAME)
@@ -120,7 +120,7 @@ static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
         }
         uint32_t count = array ? size_of(words, member) : 0;
         switch (member->kind) {
-        case PLAIN:
+        case INLINE:
             break;
         case BYTE:
             buffer->values[w] = byte_of(&in, 1, 0);
@@ -159,7 +159,7 @@ static bool read_buffer(Buffer *buffer, const unsigned char *stub, size_t size)
             break;
         }
     }
-    return in.plain;
+    return in.simple;
 }
 
 /* The last request and, if `has_answer`, the form of its answer. A client repeats its request, all clients of one
@@ -182,7 +182,7 @@ static struct {
     uint32_t text_sizes[PARTS - LABEL];
 } kept;
 
-/* Read the request into `kept`. Returns whether it is plain. */
+/* Read the request into `kept`. Returns whether it is simple. */
 static bool read_again(const unsigned char *stub, size_t size)
 {
     if (size > AT && size == kept.size && !memcmp(stub + AT, kept.stub + AT, size - AT))
@@ -289,7 +289,7 @@ static size_t put_member(Writer *out, const Buffer *buffer, const Part *parts, i
     uint32_t size = member->kind >= VARYING ? size_of(buffer->words, member) : member->size;
     unsigned char *at;
     switch (member->kind) {
-    case PLAIN:
+    case INLINE:
         return 0;
     case BYTE:
         at = place(out, 1);
@@ -337,7 +337,7 @@ static void write_answer(Writer *out, const Buffer *buffer, const Part *parts, s
         return;
     for (int w = 0; w < WORDS; w++) {
         uint32_t word = buffer->words[w];
-        if (members[w].kind != PLAIN && word) {
+        if (members[w].kind != INLINE && word) {
             word = out->referent;
             out->referent += 4;
         }
@@ -461,7 +461,7 @@ static PyObject *new_answer(const Part *parts, const unsigned char *record, cons
     return made;
 }
 
-/* The answer to one call; None if the call is not plain, NULL with an exception set on failure. */
+/* The answer to one call; None if the call is not simple, NULL with an exception set on failure. */
 static PyObject *answer_one(PyObject *stub, PyObject *record, const Layout *layout, uint32_t now)
 {
     if (!PyBytes_Check(stub) || !PyBytes_Check(record))
@@ -511,12 +511,12 @@ static PyObject *answers(PyObject *module, PyObject *arguments)
 
 static PyMethodDef functions[] = {
     {"answers", answers, METH_VARARGS,
-     "answers(stubs, records, layout, seconds): answers of receives, up to the first one that is not plain"},
+     "answers(stubs, records, layout, seconds): answers of receives, up to the first one that is not simple"},
     {NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.protocols.receive_stubs", "Answers of plain receives.", -1, functions,
+    PyModuleDef_HEAD_INIT, "openmsmq.protocols.receive_stubs", "Answers of simple receives.", -1, functions,
 };
 
 PyMODINIT_FUNC PyInit_receive_stubs(void)

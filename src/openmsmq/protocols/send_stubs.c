@@ -1,7 +1,7 @@
-/* Decodes the stubs of plain rpc_ACSendMessageEx calls ([MS-MQMP] 3.1.5.2) into records of messages. Plain is a call
+/* Decodes the stubs of simple rpc_ACSendMessageEx calls ([MS-MQMP] 3.1.5.2) into records of messages. A call is simple if a call
    that only puts a message into a queue of this machine.
 
-   Decoding stops at the first stub that is not plain or not valid; the Python code (`conversion.send_buffer`,
+   Decoding stops at the first stub that is not simple or not valid; the Python code (`conversion.send_buffer`,
    `queueing.sending`) handles that call and its errors. So this may reject a call that Python accepts, never the
    reverse. The contents of the records are declared in `record.message_record`, their layout in
    `openmsmq.protocols.record_layouts`. */
@@ -59,7 +59,7 @@ static Part array_of(Reader *reader, uint32_t pointer, uint32_t count, uint32_t 
     if (varying)
         right = read_word(reader) == 0 && right, right = read_word(reader) == count && count <= room && right;
     if (!right || count > LARGEST_STUB) {
-        reader->plain = false;
+        reader->simple = false;
         return (Part){NULL, 0};
     }
     return (Part){take(reader, (size_t)count * element), count};
@@ -79,7 +79,7 @@ static bool is_one_of(uint32_t value, const uint32_t *allowed, size_t count)
     return false;
 }
 
-/* Cut a label at its NUL and count its bytes in UTF-8. Returns whether it is plain: not too long, no surrogates. */
+/* Cut a label at its NUL and count its bytes in UTF-8. Returns whether it is simple: not too long, no surrogates. */
 static bool measure_label(Send *send)
 {
     uint32_t size = 0, units = 0;
@@ -120,7 +120,7 @@ static bool is_sid(Part part)
     return part.size >= 8 && part.data[0] == 1 && part.data[1] <= 15 && part.size == 8u + 4u * part.data[1];
 }
 
-/* Read a stub. Returns whether it is plain. Members are numbered as in [MS-MQMP] 2.2.3.2, from pClass on; those that
+/* Read a stub. Returns whether it is simple. Members are numbered as in [MS-MQMP] 2.2.3.2, from pClass on; those that
    servers ignore are skipped. */
 static bool read_send(Send *send, const unsigned char *stub, size_t size)
 {
@@ -141,7 +141,7 @@ static bool read_send(Send *send, const unsigned char *stub, size_t size)
         KEY_OF, KEY_COUNT, KEY_SIZE, FLAGS, SIGNATURE_OF, SIGNATURE_COUNT, SIGNATURE_SIZE, SOURCE, UNIT_OF_WORK, EXTENSION_OF,
         EXTENSION_COUNT, EXTENSION_SIZE, CONNECTOR, BODY_TYPE, VERSION, FIRST, LAST, TRANSACTION,
     };
-    /* A plain message has no certificate, key, provider, signature, connector or time to live. */
+    /* A simple message has no certificate, key, provider, signature, connector or time to live. */
     if (member(&in, CERTIFICATE_OF) || member(&in, CERTIFICATE_COUNT) || member(&in, PROVIDER)
         || member(&in, KEY_OF) || member(&in, KEY_COUNT) || member(&in, SIGNATURE_OF) || member(&in, SIGNATURE_COUNT)
         || member(&in, CONNECTOR) || (member(&in, TO_LIVE) && member(&in, TO_LIVE) != (uint32_t)INFINITE))
@@ -190,7 +190,7 @@ static bool read_send(Send *send, const unsigned char *stub, size_t size)
     send->wants_identifier = read_word(&in) != 0;
     if (send->wants_identifier)
         take(&in, IDENTIFIER);
-    if (!in.plain || memcmp(unit, no_transaction, sizeof no_transaction) || follows || privacy || priority > 7
+    if (!in.simple || memcmp(unit, no_transaction, sizeof no_transaction) || follows || privacy || priority > 7
         || delivery > 1 || send->body_type > 0xFFFF || !is_one_of(send->hash, hashes, sizeof hashes / 4)
         || !is_one_of(send->encryption, ciphers, sizeof ciphers / 4) || !measure_label(send))
         return false;
@@ -305,7 +305,7 @@ static PyObject *answer_of(const Send *send, const unsigned char *identifier)
     return answer;
 }
 
-/* Read the plain stubs at the beginning of the list, all of them express or all recoverable (see `records` below). */
+/* Read the simple stubs at the beginning of the list, all of them express or all recoverable (see `records` below). */
 static Py_ssize_t read_sends(Send *sends, Form *forms, PyObject *stubs, PyObject *given, const Layout *layout, size_t *total)
 {
     Py_ssize_t count = PyList_GET_SIZE(stubs), some = 0;
@@ -397,13 +397,13 @@ end:
 
 static PyMethodDef functions[] = {
     {"records", records, METH_VARARGS,
-     "records(stubs, forms, layout, sequence, seconds, milliseconds): for the plain stubs at the beginning, whether "
+     "records(stubs, forms, layout, sequence, seconds, milliseconds): for the simple stubs at the beginning, whether "
      "they are recoverable, records, bounds, keys, words, sizes and charged sizes; and their answers"},
     {NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.protocols.send_stubs", "Records of plain sends.", -1, functions,
+    PyModuleDef_HEAD_INIT, "openmsmq.protocols.send_stubs", "Records of simple sends.", -1, functions,
 };
 
 PyMODINIT_FUNC PyInit_send_stubs(void)

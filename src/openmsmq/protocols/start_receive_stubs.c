@@ -1,4 +1,4 @@
-/* Encodes the answer to an R_StartReceive ([MS-MQRR] 3.1.4.7) from the record of a plain message: one whose receipt has
+/* Encodes the answer to an R_StartReceive ([MS-MQRR] 3.1.4.7) from the record of a simple message: one whose receipt has
    no consequences, in a packet of one section that has only the headers of every message and a SecurityHeader that
    contains only the sender ([MS-MQRR] 2.2.5).
 
@@ -40,8 +40,8 @@ static uint32_t label_units(const Message *message)
     return units ? units + 1 : 0;
 }
 
-/* Whether the packet of the message is plain. */
-static bool is_plain(Message *message, size_t size)
+/* Whether the packet of the message is simple. */
+static bool is_simple(Message *message, size_t size)
 {
     static const unsigned char no_connector[GUID];
     const unsigned char *record = message->record;
@@ -196,7 +196,7 @@ static void write_answer(Writer *out, const Message *message, uint64_t sequence)
     put_word(out, 0); /* MQ_OK */
 }
 
-/* The answer with a UserHeader; None for a message that is not plain, NULL with an exception set on failure. */
+/* The answer with a UserHeader; None for a message that is not simple, NULL with an exception set on failure. */
 static PyObject *with_names(Message *message, PyObject *user, uint64_t sequence)
 {
     if (user == Py_None)
@@ -236,7 +236,7 @@ static PyObject *answer(PyObject *module, PyObject *arguments)
     Message message = {.record = record.buf, .layout = described.buf};
     if (described.len != sizeof(Layout))
         PyErr_SetString(PyExc_ValueError, "a layout is needed");
-    else if (!is_plain(&message, record.len) || message.parts[BODY].size > maximum)
+    else if (!is_simple(&message, record.len) || message.parts[BODY].size > maximum)
         result = Py_NewRef(Py_None);
     else {
         PyObject *key = names_of(&message), *user = key != NULL ? PyObject_GetItem(names, key) : NULL;
@@ -252,12 +252,12 @@ static PyObject *answer(PyObject *module, PyObject *arguments)
 
 static PyMethodDef functions[] = {
     {"answer", answer, METH_VARARGS,
-     "answer(record, layout, names, sequence, maximum): the answer with the message; None if the message is not plain"},
+     "answer(record, layout, names, sequence, maximum): the answer with the message; None if the message is not simple"},
     {NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.protocols.start_receive_stubs", "Answers to plain receives in two phases.", -1,
+    PyModuleDef_HEAD_INIT, "openmsmq.protocols.start_receive_stubs", "Answers to simple receives in two phases.", -1,
     functions,
 };
 

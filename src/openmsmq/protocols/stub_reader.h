@@ -9,7 +9,7 @@
 typedef struct { /* the referents, read in sequence */
     const unsigned char *stub;
     size_t at, size;
-    bool plain;
+    bool simple; /* false: the stub is invalid or the call is not simple */
 } Reader;
 
 static uint32_t word_at(const unsigned char *stub, size_t at)
@@ -22,7 +22,7 @@ static uint32_t word_at(const unsigned char *stub, size_t at)
 static const unsigned char *take(Reader *reader, size_t size)
 {
     if (size > reader->size - reader->at) {
-        reader->plain = false;
+        reader->simple = false;
         return NULL;
     }
     reader->at += size;

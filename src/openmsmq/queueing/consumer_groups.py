@@ -270,7 +270,7 @@ class ConsumerGroups:
         """Remove a first part of these messages: runs without consequences at once, up to `_SINGLE_STEPS` others one by
         one."""
         queue = group.queue
-        places = self._plain_run(queue, keys)
+        places = self._locations_without_effects(queue, keys)
         done = single = 0
         try:
             while done < len(keys) and single < _SINGLE_STEPS:
@@ -303,7 +303,7 @@ class ConsumerGroups:
             change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
         change.commit()
 
-    def _plain_run(self, queue: Queue, keys: list[int]) -> list[int | None]:
+    def _locations_without_effects(self, queue: Queue, keys: list[int]) -> list[int | None]:
         """Return the locations of stored messages that can be received without other consequences; None for each other
         message."""
         if queue.is_destination and queue.properties.journaling:

@@ -98,11 +98,11 @@ def odd_drafts_in_python(records: bytes | bytearray, bounds: array[int], form: F
             raise ValueError("the bounds are not within the records")
     return [
         place for place, (start, end) in enumerate(pairwise(bounds))
-        if not _is_plain(memoryview(records)[start:end], form)
+        if not _needs_no_checks(memoryview(records)[start:end], form)
     ]  # fmt: skip
 
 
-def _is_plain(record: memoryview, form: Form) -> bool:
+def _needs_no_checks(record: memoryview, form: Form) -> bool:
     """Whether a record is valid and names no administration or response queue (those need further checks)."""
     if len(record) < FIXED.size:
         return False

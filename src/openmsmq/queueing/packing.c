@@ -102,8 +102,8 @@ static bool is_text(const char *text, size_t length, size_t longest)
     return (size_t)units <= longest;
 }
 
-/* The same result as `queueing.drafts._is_plain`. */
-static bool is_plain(const unsigned char *record, size_t size, const Py_buffer *mask, const Py_buffer *template,
+/* The same result as `queueing.drafts._needs_no_checks`. */
+static bool needs_no_checks(const unsigned char *record, size_t size, const Py_buffer *mask, const Py_buffer *template,
                      const Py_buffer *sender, const Py_buffer *destination, uint32_t longest_label)
 {
     size_t fixed = mask->len;
@@ -153,7 +153,7 @@ static PyObject *odd(PyObject *module, PyObject *arguments)
         found = PyList_New(0);
     for (Py_ssize_t i = 0; found != NULL && i < count; i++) {
         const unsigned char *record = (const unsigned char *)records.buf + bound[i];
-        if (is_plain(record, bound[i + 1] - bound[i], &mask, &template, &sender, &destination, longest_label))
+        if (needs_no_checks(record, bound[i + 1] - bound[i], &mask, &template, &sender, &destination, longest_label))
             continue;
         PyObject *place = PyLong_FromSsize_t(i);
         if (place == NULL || PyList_Append(found, place) < 0)

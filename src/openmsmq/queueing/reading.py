@@ -115,7 +115,7 @@ class ReadOperations:
             self.timeouts.add(self._monotonic() + timeout, reader.number, reader)
         return reader
 
-    def plainly(self, descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
+    def fast_path_queues(self, descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
         """Return the queues of those descriptors whose receives may use the fast path, up to the first that needs
         `read` because more than the message's record must be checked. The caller checks that the messages have no
         consequences. Returns an empty list while any message is due that its timer has not removed yet."""
@@ -135,7 +135,7 @@ class ReadOperations:
             queues.append(queue)
         return queues
 
-    def take_plain(self, queues: list[Queue], positions: list[int], locations: list[int | None]) -> bool:
+    def take_batch(self, queues: list[Queue], positions: list[int], locations: list[int | None]) -> bool:
         """Remove unlocked messages whose removal has no side effects: one position and location per queue, all or none.
         Returns False, with nothing changed, if that fails."""
         return self._take_all(queues, positions, locations, locked=False)
@@ -143,7 +143,7 @@ class ReadOperations:
     def _take_all(
         self, queues: list[Queue], positions: list[int], locations: list[int | None], *, locked: bool
     ) -> bool:
-        """Do what `take_plain` does for available or `locked` messages. The change has no consequences, so it needs no
+        """Do what `take_batch` does for available or `locked` messages. The change has no consequences, so it needs no
         `ChangeSet`."""
         changes = self._changes
         if changes.has_failed:
@@ -176,7 +176,7 @@ class ReadOperations:
             self._changes.store.append([RemoveMany(keys, places)])
 
     @staticmethod
-    def start_plain(descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> None:
+    def start_batch(descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> None:
         """Lock messages whose receipt has no side effects, one per descriptor, for a two-phase receive."""
         for descriptor, queue, position in zip(descriptors, queues, positions, strict=True):
             queue.lock(position, Lock(LockKind.READ, descriptor, is_alone=True))
@@ -184,7 +184,7 @@ class ReadOperations:
             descriptor.taken += 1
 
     @staticmethod
-    def plainly_held(descriptor: OpenQueueDescriptor, position: int) -> Queue | None:
+    def fast_path_queue_of(descriptor: OpenQueueDescriptor, position: int) -> Queue | None:
         """Return the queue of a message that a two-phase receive holds and that may be removed on the fast path,
         because that has no consequences; None if `end_two_phase` must be used."""
         queue = descriptor.queue
@@ -195,9 +195,9 @@ class ReadOperations:
             return None
         return None if lock.purge_pending or not lock.is_alone else queue
 
-    def end_plain(self, descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> bool:
-        """Remove messages for which `plainly_held` returned a queue, all or none. Returns False, with nothing changed,
-        if that fails."""
+    def end_batch(self, descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> bool:
+        """Remove messages for which `fast_path_queue_of` returned a queue, all or none. Returns False, with nothing
+        changed, if that fails."""
         if not self._take_all(queues, positions, locations_of(queues, positions), locked=True):
             return False
         for descriptor, position in zip(descriptors, positions, strict=True):

@@ -89,13 +89,13 @@ def stamp_drafts(
     ]  # fmt: skip
     heads = stamp_records(records, bounds, patches, _IDENTIFIER_AT + 16, first, DRAFT_HEAD)
     words = array("Q", [lookup_id(priority, 0) for priority in heads[_PRIORITY_AT::DRAFT_HEAD]])
-    if _are_plain(heads):
+    if _have_no_effects(heads):
         return words, []
     parts = [heads[at : at + DRAFT_HEAD] for at in range(0, len(heads), DRAFT_HEAD)]
     return words, [index for index, head in enumerate(parts) if is_eventful(head) or is_asking(head)]
 
 
-def _are_plain(heads: bytes) -> bool:
+def _have_no_effects(heads: bytes) -> bool:
     """Whether none of many heads is eventful or asking; checked column by column."""
     asks, journals = set(heads[_ACKNOWLEDGEMENTS_AT::DRAFT_HEAD]), set(heads[_JOURNALING_AT::DRAFT_HEAD])
     if any(value & (_POS_ARRIVAL | _POS_RECEIVE) for value in asks) or any(value & _JOURNAL for value in journals):

@@ -39,12 +39,12 @@ def seals_nothing(machine: bytes, level: int) -> bool:
     return False
 
 
-class PlainMessages:
+class MessageBatch:
     """Messages for the fast path: non-transactional, without journaling, acknowledgments, time-to-be-received and
     security. Their records are complete.
 
     Attributes:
-        queues: queue of each message, as returned by `SendOperations.plainly`.
+        queues: queue of each message, as returned by `SendOperations.fast_path_queues`.
         rows: their records; the keys begin with `changes.sequence` + 1.
         charged: array('I') with the bytes that each counts for in quotas (`Message.size`).
         recoverable: whether all are recoverable; otherwise all are express.
@@ -121,8 +121,8 @@ class SendOperations:
         return copies[0][1].identifier
 
     @staticmethod
-    def plainly(descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
-        """Return the queues that accept `PlainMessages` without a check of each message, up to the first descriptor
+    def fast_path_queues(descriptors: Iterable[OpenQueueDescriptor]) -> list[Queue]:
+        """Return the queues that accept `MessageBatch` without a check of each message, up to the first descriptor
         whose queue does not. The others need `enqueue`, which checks and refuses message by message."""
         queues: list[Queue] = []
         latest: Queue | None = None
@@ -130,13 +130,13 @@ class SendOperations:
             queue = descriptor.queue
             if queue is None or descriptor.access is not _SEND or len(descriptor.name) > _LONGEST_NAME:
                 break
-            if queue is not latest and not _takes_plain(queue):
+            if queue is not latest and not _accepts_batches(queue):
                 break
             latest = queue
             queues.append(queue)
         return queues
 
-    def enqueue_plain(self, messages: PlainMessages) -> bool:
+    def enqueue_batch(self, messages: MessageBatch) -> bool:
         """Put many messages into their queues, all or none. Returns False, with nothing changed, if a quota or the disk
         is full, or if sequence numbers must be reserved first."""
         changes, rows, recoverable = self._changes, messages.rows, messages.recoverable
@@ -168,7 +168,7 @@ class SendOperations:
             changes.fail(error)
         return True
 
-    def _have_room(self, messages: PlainMessages) -> bool:
+    def _have_room(self, messages: MessageBatch) -> bool:
         """Whether the quotas allow all messages."""
         changes, queues = self._changes, messages.queues
         limited = changes.machine.quota != INFINITE
@@ -224,7 +224,7 @@ class SendOperations:
             )
 
 
-def _takes_plain(queue: Queue) -> bool:
+def _accepts_batches(queue: Queue) -> bool:
     properties = queue.properties
     return not (
         queue.waiters or queue.kind not in APPLICATION_QUEUES or properties.transactional or properties.authentication

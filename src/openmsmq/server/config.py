@@ -16,7 +16,7 @@ from msrpc.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
 from openmsmq.admin.alarms import CONDITIONS, OF_QUEUES, parse_thresholds
 from openmsmq.admin.audit import FILES, MEGABYTES
 from openmsmq.admin.naming import path_of
-from openmsmq.doors.openid import OpenIdSettings, is_safe_url
+from openmsmq.gateways.openid import OpenIdSettings, is_safe_url
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name

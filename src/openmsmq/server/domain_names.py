@@ -25,7 +25,7 @@ AGAIN: Final = 60.0  # seconds until names that are not known yet are asked for 
 
 
 class DomainNames:
-    """Asks with the machine's own account, in threads. See `doors.console.AccountLookup`."""
+    """Asks with the machine's own account, in threads. See `gateways.console.AccountLookup`."""
 
     def __init__(self, accounts: DomainAccounts) -> None:
         self._accounts: Final = accounts

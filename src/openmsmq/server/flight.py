@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from openmsmq.doors.flight import Control
+from openmsmq.gateways.flight import Control
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.server.background import start_background_task
 from openmsmq.server.calls import Calls

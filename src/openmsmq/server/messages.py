@@ -90,7 +90,7 @@ class PeerMessages:
         return ([], lambda: None) if self._service is None else self._service.fetched(messages)
 
     def forget_sequence(self, queue: Queue, source: bytes) -> bool:
-        """See `doors.remedies.Forget`."""
+        """See `gateways.remedies.Forget`."""
         return self._service is not None and self._service.forget_sequence(queue, source)
 
     def open_sessions(self) -> list[tuple[str, str, float]]:

@@ -20,14 +20,14 @@ from msrpc.rpc.unix_sockets import bind_unix
 from openmsmq.admin.alarms import Alarms
 from openmsmq.admin.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.admin.web_address import address_of, forget_address, write_address
-from openmsmq.doors.connected import OpenSessions
-from openmsmq.doors.console import AccountLookup, WebGateway
-from openmsmq.doors.figures import Latency
-from openmsmq.doors.openid import OpenIdSettings
-from openmsmq.doors.relays import RelayDesk
-from openmsmq.doors.remedies import Forget
-from openmsmq.doors.transactions import DistributedTransactions
 from openmsmq.files.private import PrivateFileError
+from openmsmq.gateways.connected import OpenSessions
+from openmsmq.gateways.console import AccountLookup, WebGateway
+from openmsmq.gateways.figures import Latency
+from openmsmq.gateways.openid import OpenIdSettings
+from openmsmq.gateways.relays import RelayDesk
+from openmsmq.gateways.remedies import Forget
+from openmsmq.gateways.transactions import DistributedTransactions
 from openmsmq.model.exhaustion import shortage
 from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.queueing.auditing import NoAudit

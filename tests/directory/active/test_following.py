@@ -182,11 +182,11 @@ def test_an_unavailable_domain_is_named_and_the_rest_of_a_search_is_found(
 
 
 def test_the_next_controller_of_a_domain_is_asked_but_a_change_is_made_once(forest: Forest) -> None:
-    class Dying(Controller):
+    class FailingController(Controller):
         def _check(self, base: str) -> None:
             raise ControllerTimeout("gone")
 
-    forest.hosts["dying"] = Dying(CHILD)
+    forest.hosts["dying"] = FailingController(CHILD)
     forest.names["child.rig.test"] = ["dying", "dc.child.rig.test"]
     forest.own.referrals[CHILD.casefold()] = [f"ldap://child.rig.test/{CHILD}"]
     assert forest.find(CHILD) == [CHILD]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from directory.active.ldap_tree import parse
 from openmsmq.directory.active.ldap_text import child, filter_octets, filter_text, name_of, parent_of
-from wanted import library
+from requirements import library
 
 names = st.text(min_size=1, max_size=70)
 HOSTILE = ("*()\\\0", "a,b=c+d#e", "#a", " a ", 'q"<>;', "\\", "\\,", "é,ü", "CN=x,CN=y", "*)(objectClass=*")

@@ -32,7 +32,7 @@ HERE = "127.0.0.1"
 SHORT = 0.05  # seconds
 
 
-class Thing:
+class ExampleObject:
     def query(self, iid: UUID) -> bool:
         return True
 
@@ -65,7 +65,7 @@ class Client:
     def reference(self, *addresses: str) -> StandardReference:
         """Return a reference to an object. {} in the resolver addresses stands for its port."""
         found = Bindings(tuple((TCP, address.format(self.server.port)) for address in addresses or ["elsewhere[{}]"]))
-        thing = Thing()
+        thing = ExampleObject()
         self.server.exporter.marshal(thing, d.IUnknown.uuid, found)  # the process keeps its own references
         return self.server.exporter.marshal(thing, d.IUnknown.uuid, found)
 

@@ -121,7 +121,7 @@ def test_header_signing_that_alter_context_agrees_on_holds_and_no_later_bind_tak
     assert pair.server._binder.header_signing
 
 
-def test_requests_without_verifier_are_served_beside_protected_ones_where_something_was_bound_plainly() -> None:
+def test_requests_without_verifier_are_served_if_a_context_was_bound_without_authentication() -> None:
     pair = Pair(Toy(), Toy(OTHER), acceptor=acceptor(counter_random()))
     bind(pair, AuthLevel.NONE)
     call = pair.client.request(ECHO, REVERSE, b"ab")

@@ -36,13 +36,13 @@ NOT_SUPPORTED = ProviderReason.PROPOSED_TRANSFER_SYNTAXES_NOT_SUPPORTED
 UNKNOWN = SyntaxId(UUID(int=1), (1, 0))
 
 
-class Wide(Toy):
+class PrefersNdr(Toy):
     """Supports both syntaxes and prefers NDR 2.0."""
 
     transfer_syntaxes = (NDR, NDR64)
 
 
-class Wider(Toy):
+class PrefersNdr64(Toy):
     """Supports both syntaxes and prefers NDR64."""
 
     transfer_syntaxes = (NDR64, NDR)
@@ -64,16 +64,16 @@ NO = (REJECTED, NOT_SUPPORTED, SyntaxId(UUID(int=0), (0, 0)))
 @pytest.mark.parametrize(
     ("toy", "offers", "expected"),
     [
-        (Wide, [(NDR64,)], [YES_64]),
-        (Wide, [(NDR,), (NDR64,)], [YES, NO]),
-        (Wide, [(NDR64,), (NDR,)], [NO, YES]),
-        (Wide, [(NDR64, NDR)], [YES]),
-        (Wide, [(UNKNOWN, NDR64)], [YES_64]),
-        (Wide, [(UNKNOWN,), (NDR64,)], [NO, YES_64]),
-        (Wide, [(NDR,), (NDR,)], [YES, YES]),
-        (Wide, [(UNKNOWN,)], [NO]),
-        (Wider, [(NDR,), (NDR64,)], [NO, YES_64]),
-        (Wider, [(NDR,)], [YES]),
+        (PrefersNdr, [(NDR64,)], [YES_64]),
+        (PrefersNdr, [(NDR,), (NDR64,)], [YES, NO]),
+        (PrefersNdr, [(NDR64,), (NDR,)], [NO, YES]),
+        (PrefersNdr, [(NDR64, NDR)], [YES]),
+        (PrefersNdr, [(UNKNOWN, NDR64)], [YES_64]),
+        (PrefersNdr, [(UNKNOWN,), (NDR64,)], [NO, YES_64]),
+        (PrefersNdr, [(NDR,), (NDR,)], [YES, YES]),
+        (PrefersNdr, [(UNKNOWN,)], [NO]),
+        (PrefersNdr64, [(NDR,), (NDR64,)], [NO, YES_64]),
+        (PrefersNdr64, [(NDR,)], [YES]),
         (Toy, [(NDR64,)], [NO]),
         (Toy, [(NDR64,), (NDR,)], [NO, YES]),
     ],
@@ -89,7 +89,7 @@ def test_the_server_accepts_one_transfer_syntax_of_all_that_are_offered(
 
 
 def test_features_are_negotiated_beside_both_syntaxes() -> None:
-    pair = Pair(Wide())
+    pair = Pair(PrefersNdr())
     found = answers(pair, (NDR64,), (NDR,), (feature_syntax(0xFF),))
     assert found[:2] == [NO, YES]
     assert found[2] == (ContextResult.NEGOTIATE_ACK, FEATURES, SyntaxId(UUID(int=0), (0, 0)))
@@ -97,7 +97,7 @@ def test_features_are_negotiated_beside_both_syntaxes() -> None:
 
 
 def test_a_rejected_syntax_may_be_proposed_again_by_alter_context() -> None:
-    pair = Pair(Wide())
+    pair = Pair(PrefersNdr())
     assert answers(pair, (NDR,), (NDR64,)) == [YES, NO]
     assert answers(pair, (NDR,), (NDR64,), kind=AlterContext) == [YES, NO]
     contexts = (PresentationContext(7, ECHO, (NDR64,)),)
@@ -151,7 +151,7 @@ def _big_endian_request(call_id: int, context_id: int, opnum: int, stub: bytes) 
 
 
 def test_a_big_endian_request_in_ndr64_is_a_protocol_error_and_no_call() -> None:
-    pair = Pair(Wide())
+    pair = Pair(PrefersNdr())
     answers(pair, (NDR64,))
     assert pair.server.receive_data(_big_endian_request(5, 0, REVERSE, b"abc")) == []
     fault = decode_bytes(pair.server.data_to_send())
@@ -162,7 +162,7 @@ def test_a_big_endian_request_in_ndr64_is_a_protocol_error_and_no_call() -> None
 
 
 def test_nothing_in_ndr64_is_served_together_with_other_calls() -> None:
-    class Together:
+    class BatchesReverse:
         def operations(self, interface: Any) -> list[int]:
             return [REVERSE]
 
@@ -170,13 +170,13 @@ def test_nothing_in_ndr64_is_served_together_with_other_calls() -> None:
         def hold(self) -> None: ...
         def flush(self) -> None: ...
 
-    pair = Pair(Wide(), Wide(OTHER))
+    pair = Pair(PrefersNdr(), PrefersNdr(OTHER))
     dispatcher = Dispatcher(SecurityPolicy(), PeerFailures(lambda: 0.0), Replies(), lambda call: None)
-    dispatcher.together = Together()  # type: ignore[assignment]
+    dispatcher.together = BatchesReverse()  # type: ignore[assignment]
     contexts = (PresentationContext(0, ECHO, (NDR,)), PresentationContext(1, OTHER, (NDR64,)))
     pair.server.receive_data(Bind(1, contexts).pack())
     pair.server.data_to_send()
-    caller = pair.server.plain_caller
+    caller = pair.server.default_caller
     assert caller is not None
     found = dispatcher.contexts_of(pair.server.contexts, caller)
     assert [(number, opnums) for number, (_, opnums) in found.items()] == [(0, [REVERSE]), (1, [])]
@@ -198,7 +198,12 @@ def bound(toy: Toy, *transfer_syntaxes: SyntaxId) -> tuple[ClientConnection, lis
 
 @pytest.mark.parametrize(
     ("toy", "offered", "spoken"),
-    [(Wide, (NDR, NDR64), NDR), (Wider, (NDR, NDR64), NDR64), (Toy, (NDR, NDR64), NDR), (Wide, (NDR64,), NDR64)],
+    [
+        (PrefersNdr, (NDR, NDR64), NDR),
+        (PrefersNdr64, (NDR, NDR64), NDR64),
+        (Toy, (NDR, NDR64), NDR),
+        (PrefersNdr, (NDR64,), NDR64),
+    ],
 )
 def test_a_client_speaks_what_the_server_accepts(toy: type[Toy], offered: Any, spoken: SyntaxId) -> None:
     client, events = bound(toy(), *offered)

@@ -19,7 +19,7 @@ from openmsmq.spark.jobs.naming import common_beginning
 from openmsmq.spark.jobs.reports import dead_letters_page, traffic_page
 from openmsmq.spark.jobs.traffic import ALL, Figures, Traffic
 from openmsmq.spark.jobs.units import SECONDS, count, seconds, size
-from wanted import library, missing
+from requirements import library, missing
 
 NASTY = "vm\\private$\\a<script>alert('x')</script>&$b$"
 START = datetime(2026, 11, 20, 6, tzinfo=UTC)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from openmsmq.admin.naming import SYSTEM_QUEUES
-from openmsmq.doors.growth import DepthTrend
+from openmsmq.gateways.growth import DepthTrend
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.queueing.authorization import Caller, Right
 from openmsmq.queueing.manager import QueueManager

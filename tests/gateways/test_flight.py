@@ -15,8 +15,8 @@ from frame_peer import FramePeer
 from msrpc.rpc.throttle import Attempt, PeerFailures
 from openmsmq.accounts.login_attempts import LoginAttempts
 from openmsmq.accounts.users import UsersFile
-from openmsmq.doors.context import Context
-from openmsmq.doors.flight import Control
+from openmsmq.gateways.context import Context
+from openmsmq.gateways.flight import Control
 from openmsmq.model.errors import HResult
 from openmsmq.model.security import sid_bytes
 from openmsmq.processes.framing import HEADER, MAXIMUM_BYTES
@@ -181,7 +181,7 @@ def test_a_row_that_claims_another_sender_is_refused(tmp_path: Path) -> None:
     assert with_peer(test, tmp_path).labels() == ["honest"]
 
 
-class Reports:
+class LoginRecorder:
     """Records the logins that the audit log would have."""
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ def test_passwords_are_guessed_no_faster_by_flight_than_elsewhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     UsersFile(tmp_path / "users.json").add("alice", "right")
-    reports, failures, now = Reports(), PeerFailures(lambda: 0.0), 0.0
+    reports, failures, now = LoginRecorder(), PeerFailures(lambda: 0.0), 0.0
     logins = LoginAttempts(failures, reports, lambda: now)
 
     async def login(peer: Peer, password: str, user: str = "alice", host: str = "10.0.0.7") -> Any:
@@ -275,7 +275,7 @@ def test_the_search_for_abandoned_stages_continues_after_errors(
 
     async def test(peer: Peer) -> None:
         monkeypatch.setattr(peer.world.manager, "staged_writes", SimpleNamespace(drop_abandoned=fail))
-        monkeypatch.setattr("openmsmq.doors.flight._TIDY", 0.001)
+        monkeypatch.setattr("openmsmq.gateways.flight._TIDY", 0.001)
         task = asyncio.create_task(peer.control.drop_abandoned())
         while len(looks) < 3 and not task.done():
             await asyncio.sleep(0.001)

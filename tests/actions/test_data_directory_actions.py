@@ -143,7 +143,7 @@ def test_a_sequence_that_is_forgotten_is_named_with_its_last_number() -> None:
 
 
 def test_a_lost_position_in_a_long_queue_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Endless:
+    class QueueWithGap:
         """A queue in which message 1000 is missing and all others exist."""
 
         def peek(self, timeout: int) -> Message:
@@ -154,7 +154,7 @@ def test_a_lost_position_in_a_long_queue_is_reported(monkeypatch: pytest.MonkeyP
                 raise MessageNotFound
             return Message(lookup_identifier=identifier + 1)
 
-    opened: Any = Endless()
+    opened: Any = QueueWithGap()
     monkeypatch.setattr(messages, "SCANNED", 10)
     with pytest.raises(ActionRefused, match="place where the last page ended is lost"):
         messages._next(opened, 1000)

@@ -1,10 +1,10 @@
 """Count function calls and modules per message between socket and log, and back.
 
-    python benchmarks/hops.py [--verbose]
+    python benchmarks/call_counts.py [--verbose]
 
 Counts calls of the project's functions in a daemon that runs the sources, whether or not they are compiled. The
-generated codecs, `msrpc.ndr` and time-dependent calls are left out. `tests/test_hops.py` checks that the counts do not
-exceed `MOST`.
+generated codecs, `msrpc.ndr` and time-dependent calls are left out. `tests/test_call_counts.py` checks that the counts
+do not exceed `MOST`.
 """
 
 from __future__ import annotations

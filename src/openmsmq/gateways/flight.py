@@ -18,10 +18,10 @@ from typing import Any
 from msrpc.rpc.ntlm import nt_hash
 from openmsmq.accounts.login_attempts import LoginAttempts
 from openmsmq.accounts.users import UsersFile
-from openmsmq.doors.claiming import Claiming
-from openmsmq.doors.context import Context
-from openmsmq.doors.slicing import Slicing
-from openmsmq.doors.staging import Staging
+from openmsmq.gateways.claiming import Claiming
+from openmsmq.gateways.context import Context
+from openmsmq.gateways.slicing import Slicing
+from openmsmq.gateways.staging import Staging
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.processes.answering import Answering

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BENCHMARK = ROOT / "benchmarks" / "hops.py"
+BENCHMARK = ROOT / "benchmarks" / "call_counts.py"
 _LINE = re.compile(r"^(.+): (\d+) calls in ", re.MULTILINE)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openmsmq.doors.slicing import Slice
+from openmsmq.gateways.slicing import Slice
 from queueing.world import World
 
 

@@ -80,7 +80,7 @@ class Work:
     moved: list[tuple[str, str, Entry]] = field(default_factory=list)
 
 
-class Programme(RuleBasedStateMachine):
+class Program(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world, self.oracle = World(), Oracle()
@@ -380,7 +380,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 @pytest.mark.parametrize("examples", [60, pytest.param(250, marks=pytest.mark.slow)])
 def test_random_programs_agree_with_the_oracle(examples: int) -> None:
     run_state_machine_as_test(
-        Programme,
+        Program,
         settings=settings(
             max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=QUIET, database=None
         ),
@@ -390,7 +390,7 @@ def test_random_programs_agree_with_the_oracle(examples: int) -> None:
 @pytest.mark.slow
 def test_long_random_programs_agree_with_the_oracle() -> None:
     run_state_machine_as_test(
-        Programme,
+        Program,
         settings=settings(
             max_examples=600, stateful_step_count=120, deadline=None, suppress_health_check=QUIET, database=None
         ),

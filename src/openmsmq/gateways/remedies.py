@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
-from openmsmq.doors.rows import find, id_of, kind_of
+from openmsmq.gateways.rows import find, id_of, kind_of
 from openmsmq.model.errors import QueueNotFound
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from typing import Any
 
-from openmsmq.doors.context import Context, limits, run
+from openmsmq.gateways.context import Context, limits, run
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import TransactionSequence
 from openmsmq.model.left_out import LEFT_OUT

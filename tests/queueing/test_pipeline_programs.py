@@ -19,7 +19,7 @@ QUEUES = ["p", "x"]  # the second one is transactional
 queues = st.sampled_from(QUEUES)
 
 
-class Programme(RuleBasedStateMachine):
+class Program(RuleBasedStateMachine):
     @initialize()
     def create(self) -> None:
         self.world = World()
@@ -212,7 +212,7 @@ class Programme(RuleBasedStateMachine):
 @pytest.mark.parametrize("examples", [40, pytest.param(2000, marks=pytest.mark.slow)])
 def test_streams_and_groups_work_alongside_applications(examples: int) -> None:
     run_state_machine_as_test(
-        Programme,
+        Program,
         settings=settings(
             max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),

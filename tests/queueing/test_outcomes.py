@@ -204,7 +204,7 @@ def test_a_prepared_transaction_takes_no_rejection(world: World) -> None:
         world.manager.subqueues.reject(descriptor, key)
 
 
-def test_staged_messages_count_for_the_quotas_of_plain_sends() -> None:
+def test_staged_messages_count_for_the_quotas_of_batched_sends() -> None:
     world = World()
     world.create("q", QUOTA=2)
     made = stage(world, 0, "ab")
@@ -219,7 +219,7 @@ def test_queue_numbers_keep_clear_of_those_that_name_queues_of_the_queue_manager
     assert min(numbers) == FIRST_QUEUE_NUMBER > 4
 
 
-class Uncountable(dict[int, Any]):
+class NotIterable(dict[int, Any]):
     def __iter__(self) -> Any:
         raise AssertionError("somebody looks at every open queue")
 
@@ -227,7 +227,7 @@ class Uncountable(dict[int, Any]):
 
 
 def test_opening_a_queue_does_not_scan_its_open_handles(world: World) -> None:
-    world.manager.handles.descriptors = Uncountable()
+    world.manager.handles.descriptors = NotIterable()
     opened = [world.open("q", access) for access in (Access.RECEIVE, Access.PEEK, Access.SEND) for _ in range(3)]
     with refused(HResult.MQ_ERROR_SHARING_VIOLATION):
         world.open("q", Access.PEEK, Share.DENY_RECEIVE_SHARE)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from openmsmq.doors.rows import id_of
+from openmsmq.gateways.rows import id_of
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.relay_states import RELAY_STATES, RelayState
 from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord

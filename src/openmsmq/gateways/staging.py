@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
-from openmsmq.doors.context import Context
+from openmsmq.gateways.context import Context
 from openmsmq.model.errors import MessageStorageFailed, MsmqError, OperationCancelled
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.security import ANONYMOUS, sid_bytes

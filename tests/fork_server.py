@@ -5,8 +5,9 @@ faster, and other commands have no start-up time.
     install(directory)                             `openmsmq` for shells whose PATH begins with the directory
     python()                                       a command that starts modules of the project and of PySpark
 
-As a program (`python warm.py SOCKET`) this is the parent; it ends with the test process. Processes that such a command
-starts by `sys.executable` (child processes of a daemon, Python workers of Spark) are forked from the parent, too.
+As a program (`python fork_server.py SOCKET`) this is the parent; it ends with the test process. Processes that such a
+command starts by `sys.executable` (child processes of a daemon, Python workers of Spark) are forked from the parent,
+too.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _readable(descriptor: int, timeout: float | None) -> bool:
 
 
 class Process:
-    """A child of the warm parent, with the methods of `subprocess.Popen` that tests use. The parent writes the exit
+    """A child of the fork server, with the methods of `subprocess.Popen` that tests use. The parent writes the exit
     code to a pipe when it has reaped the child."""
 
     def __init__(self, pid: int, status: int, stdout: int) -> None:
@@ -107,7 +108,7 @@ class Process:
 
 
 class _Parent:
-    """The warm parent of this process, started with the first daemon."""
+    """The fork server of this process, started with the first daemon."""
 
     def __init__(self) -> None:
         self.address = f"openmsmq-tests-{os.getpid()}-{secrets.token_hex(4)}"
@@ -156,17 +157,17 @@ def _parent() -> _Parent:
 
 
 def launch(arguments: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Process:
-    """Run `openmsmq` with these arguments in a fork of the warm parent."""
+    """Run `openmsmq` with these arguments in a process forked by the fork server."""
     return _parent().launch(arguments, stderr, environment)
 
 
 def install(directory: Path) -> None:
-    """Make `openmsmq` in a directory: a command that runs in a fork of the warm parent."""
+    """Make `openmsmq` in a directory: a command that runs in a process forked by the fork server."""
     _write(directory / "openmsmq", _parent().address, is_python=False)
 
 
 def python() -> str:
-    """A command that runs `-m MODULE ARGUMENTS` in a fork of the warm parent, and anything else with Python itself."""
+    """A command that runs `-m MODULE ARGUMENTS` in a process forked by the fork server; Python runs anything else."""
     return str(_parent().python)
 
 

@@ -15,7 +15,7 @@ from openmsmq.model.constants import Access
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.changes import UNUSED_PERIOD
 from openmsmq.queueing.outgoing_queues import OutgoingQueue
-from queueing.test_programmes import QUIET
+from queueing.test_queue_programs import QUIET
 from queueing.world import World, next_to_transfer
 
 PLACES = [
@@ -38,7 +38,7 @@ class Entry:
     purged: bool = False
 
 
-class Programme(RuleBasedStateMachine):
+class Program(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
@@ -197,7 +197,7 @@ class Programme(RuleBasedStateMachine):
 @pytest.mark.parametrize("examples", [40, pytest.param(120, marks=pytest.mark.slow)])
 def test_random_programs_on_outgoing_queues_agree_with_the_oracle(examples: int) -> None:
     run_state_machine_as_test(
-        Programme,
+        Program,
         settings=settings(
             max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=QUIET, database=None
         ),

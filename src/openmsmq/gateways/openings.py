@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any, Final
 
-from openmsmq.doors.rows import id_of, kind_of
+from openmsmq.gateways.rows import id_of, kind_of
 from openmsmq.model.constants import Share
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.queueing.auditing import Actor, Auditor, AuditRecord

@@ -21,15 +21,15 @@ from openmsmq.accounts.login_attempts import LoginAttempts
 from openmsmq.accounts.users import MAX_NAME, UsersFile, UsersFileError
 from openmsmq.admin.alarms import BY_NAME, Alarms
 from openmsmq.admin.tokens import TokensFile, TokenUses
-from openmsmq.doors import connected, figures, rows
-from openmsmq.doors.connected import OpenSessions
-from openmsmq.doors.growth import DepthTrend
-from openmsmq.doors.logins import Known, Tickets
-from openmsmq.doors.openid import LoginNotProven, OpenIdLogin, OpenIdSettings, ProviderUnavailable
-from openmsmq.doors.openings import Openings
-from openmsmq.doors.relays import RelayDesk
-from openmsmq.doors.remedies import Forget, Remedies
-from openmsmq.doors.transactions import DistributedTransactions
+from openmsmq.gateways import connected, figures, rows
+from openmsmq.gateways.connected import OpenSessions
+from openmsmq.gateways.growth import DepthTrend
+from openmsmq.gateways.logins import Known, Tickets
+from openmsmq.gateways.openid import LoginNotProven, OpenIdLogin, OpenIdSettings, ProviderUnavailable
+from openmsmq.gateways.openings import Openings
+from openmsmq.gateways.relays import RelayDesk
+from openmsmq.gateways.remedies import Forget, Remedies
+from openmsmq.gateways.transactions import DistributedTransactions
 from openmsmq.model.errors import AccessDenied, AuthenticationError, HResult, MsmqError, QueueNotFound
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT

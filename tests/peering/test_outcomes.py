@@ -195,7 +195,7 @@ def test_final_acknowledgments_survive_restarts_of_both_sides(pair: Pair) -> Non
     pair.run(story)
 
 
-def test_a_plain_message_leaves_its_journal_copy_when_the_other_side_has_it(pair: Pair) -> None:
+def test_a_nontransactional_message_leaves_its_journal_copy_when_the_other_side_has_it(pair: Pair) -> None:
     async def story() -> None:
         journal = int(Journal.JOURNAL)
         await pair.alpha.send(PLAIN, [message("r", journaling_requested=journal, body=b"body")])

@@ -13,8 +13,8 @@ from msrpc.rpc.timing import STRIDE
 from openmsmq import __version__
 from openmsmq.admin.metrics import KINDS, OTHER_REASON
 from openmsmq.compiled import how_it_runs
-from openmsmq.doors.rows import KINDS as KINDS_OF_QUEUES
-from openmsmq.doors.rows import kind_of
+from openmsmq.gateways.rows import KINDS as KINDS_OF_QUEUES
+from openmsmq.gateways.rows import kind_of
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.reasons import REASONS

@@ -19,11 +19,11 @@ from openmsmq.accounts.login_attempts import LoginAttempts
 from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.alarms import Alarms
 from openmsmq.admin.tokens import TokensFile, TokenUses
-from openmsmq.doors import rows
-from openmsmq.doors.console import REQUESTS, WebGateway
-from openmsmq.doors.figures import Latency
-from openmsmq.doors.relays import RelayDesk
-from openmsmq.doors.transactions import DistributedTransactions
+from openmsmq.gateways import rows
+from openmsmq.gateways.console import REQUESTS, WebGateway
+from openmsmq.gateways.figures import Latency
+from openmsmq.gateways.relays import RelayDesk
+from openmsmq.gateways.transactions import DistributedTransactions
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.sddl import from_sddl
@@ -48,7 +48,7 @@ class Peer(FramePeer):
         self.users.add("alice", "one")
         self.users.add("root", "one", administrator=True)
         self.tokens = TokensFile(path.parent)
-        self.deeds: list[AuditRecord] = []
+        self.records: list[AuditRecord] = []
         self.rpc = RpcServer()
         here, far = Partner(UUID(int=1), "HERE"), Partner(UUID(int=2), "FAR")
         self.transactions = TransactionManager(here, mock.Mock(), mock.Mock(), lambda: 0.0)
@@ -77,9 +77,9 @@ class Peer(FramePeer):
         """Forget a sequence, like the link."""
         return queue.incoming.pop((source, ""), None) is not None
 
-    def record(self, deed: AuditRecord) -> None:
+    def record(self, record: AuditRecord) -> None:
         """Record an audit record."""
-        self.deeds.append(deed)
+        self.records.append(record)
 
     async def __aenter__(self) -> Peer:
         await self.start(self.door.serve)
@@ -280,9 +280,9 @@ def test_transactions_are_ended_by_administrators_only_and_only_as_their_state_a
         assert (await resolve("root", UOW.hex(), "forget"))["hresult"] == HResult.MQ_ERROR_TRANSACTION_SEQUENCE
         assert (await resolve("root", UOW.hex(), "explode"))["hresult"] == HResult.MQ_ERROR_INVALID_PARAMETER
         assert len(peer.transactions.rows()) == 1
-        assert "transaction.resolve" not in [deed.action for deed in peer.deeds]
+        assert "transaction.resolve" not in [record.action for record in peer.records]
         assert (await resolve("root", UOW.hex(), "abort"))["result"] == "ended"
-        [deed] = [deed for deed in peer.deeds if deed.action == "transaction.resolve"]
-        assert (deed.name, deed.actor.name, deed.after) == (UOW.hex(), "root", {"resolution": "abort"})
+        [record] = [record for record in peer.records if record.action == "transaction.resolve"]
+        assert (record.name, record.actor.name, record.after) == (UOW.hex(), "root", {"resolution": "abort"})
 
     with_peer(tmp_path, test)

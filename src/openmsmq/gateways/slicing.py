@@ -7,7 +7,7 @@ import sys
 from array import array
 from typing import Any
 
-from openmsmq.doors.context import Context, limits, run
+from openmsmq.gateways.context import Context, limits, run
 from openmsmq.model.constants import Access
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.lookup_id import sequence_of

@@ -33,7 +33,7 @@ _RECEIVE: Final = int(ReceiveAction.RECEIVE)
 _OK: Final = bytes(4)  # stub of a response whose only value is the HRESULT MQ_OK
 
 
-class PlainStarts:
+class StartReceiveBatcher:
     """Fast path of R_StartReceive."""
 
     def __init__(self, environment: Environment, interface: RemoteRead) -> None:
@@ -60,7 +60,7 @@ class PlainStarts:
             readers.append(reader)
             numbers.append(request)
             sizes.append(size)
-        queues = reading.plainly([reader.descriptor for reader in readers])
+        queues = reading.fast_path_queues([reader.descriptor for reader in readers])
         if not queues or requests.any_abandoned(calls[: len(queues)]):
             return 0
         found = first_messages(environment, queues)
@@ -79,7 +79,7 @@ class PlainStarts:
         if not count:
             return 0
         positions = found.positions[:count]
-        reading.start_plain([reader.descriptor for reader in readers[:count]], queues[:count], positions)
+        reading.start_batch([reader.descriptor for reader in readers[:count]], queues[:count], positions)
         durable = environment.store.durable_end  # seen messages must survive a crash
         waits = [location is not None and location >= durable for location in found.locations[:count]]
         environment.may_hold_up(count - sum(waits))  # their clients will acknowledge soon
@@ -87,7 +87,7 @@ class PlainStarts:
         return count
 
 
-class PlainEnds:
+class EndReceiveBatcher:
     """Fast path of R_EndReceive."""
 
     def __init__(self, environment: Environment, interface: RemoteRead) -> None:
@@ -113,7 +113,7 @@ class PlainEnds:
             if entry is None or entry.reader is not None or entry.transaction is not None:
                 break
             position = entry.lookup_identifier
-            queue = reading.plainly_held(reader.descriptor, position)
+            queue = reading.fast_path_queue_of(reader.descriptor, position)
             if queue is None or position in ended:
                 break
             ended.add(position)
@@ -122,7 +122,7 @@ class PlainEnds:
             positions.append(position)
         waits = [location is not None for location in locations_of(queues, positions)]
         descriptors = [entry.queue.descriptor for entry in entries]
-        if not queues or not reading.end_plain(descriptors, queues, positions):
+        if not queues or not reading.end_batch(descriptors, queues, positions):
             return 0
         for entry in entries:
             interface.forget(entry)

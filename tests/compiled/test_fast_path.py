@@ -57,7 +57,7 @@ class Connection:
         self._said: list[bytes] = []
         self.rpc, self.client = rpc, ClientConnection()
         self._bind(self.server)
-        self.server._binder.plain_caller = caller
+        self.server._binder.default_caller = caller
 
     def _bind(self, core: ServerConnection) -> None:
         """Bind all interfaces in one PDU, with presentation contexts 0, 1 and 2."""
@@ -151,7 +151,7 @@ class SocketConnection(Connection):
         core = self.protocol._core
         assert core is not None
         self._bind(core)
-        core._binder.plain_caller = caller
+        core._binder.default_caller = caller
 
     def hear(self, data: bytes) -> None:
         if self.protocol._reader == BY_TRANSPORT:
@@ -185,7 +185,7 @@ class OneByOne:
         return 0
 
 
-class Door:
+class LocalServer:
     """The queue manager behind an RPC server, and two clients."""
 
     def __init__(self, together: bool, connection: type[Connection] = Connection) -> None:
@@ -200,8 +200,8 @@ class Door:
         world.create("sealed", PRIV_LEVEL=2)
         random_bytes = random.Random(1).randbytes
         self.rpc = RpcServer(InterfaceTable(self.server.interfaces), random=random_bytes)
-        plain_calls = FastPath(self.server.environment, self.server.interfaces)
-        self.rpc.calls.together = plain_calls if together else OneByOne(plain_calls)
+        fast_path = FastPath(self.server.environment, self.server.interfaces)
+        self.rpc.calls.together = fast_path if together else OneByOne(fast_path)
         self.clients = [connection(self.server, self.rpc, caller) for caller in (UNAUTHENTICATED, ALICE)]
         self.handles = [[each.open(name, Access.SEND).phQueue for name in TARGETS] for each in self.clients]
         self.readers = [
@@ -248,9 +248,9 @@ def some_end(chance: random.Random, handle: bytes, request: int) -> bytes:
     return damaged(chance, stub) if chance.random() < 0.1 else stub
 
 
-def step_remotely(door: Door, chance: random.Random, number: int) -> None:
+def step_remotely(local: LocalServer, chance: random.Random, number: int) -> None:
     """Start or end some remote receives, or let them time out."""
-    client, handle = door.clients[number], chance.choice(door.remote_readers[number])
+    client, handle = local.clients[number], chance.choice(local.remote_readers[number])
     dice, requests = chance.random(), [chance.randrange(5) for _ in range(4)]
     if dice < 0.45:
         for request in requests:
@@ -259,37 +259,37 @@ def step_remotely(door: Door, chance: random.Random, number: int) -> None:
         for request in requests:
             client.call(ms_mqrr.RemoteRead, END.opnum, some_end(chance, handle, request))
     else:
-        door.rpc.calls.serve_gathered()
-        door.server.pass_time(chance.choice((1, 100, 300)))
+        local.rpc.calls.serve_gathered()
+        local.server.pass_time(chance.choice((1, 100, 300)))
 
 
-def step(door: Door, chance: random.Random) -> None:
+def step(local: LocalServer, chance: random.Random) -> None:
     number = chance.randrange(2)
-    client = door.clients[number]
+    client = local.clients[number]
     dice = chance.random()
     if dice < 0.25:
-        step_remotely(door, chance, number)
+        step_remotely(local, chance, number)
     elif dice < 0.35:
         for _ in range(5):
             ptb = send_buffer(Message(label="l", body=b"body" * 50, delivery_guarantee=chance.randrange(2)))
-            request = m.rpc_ACSendMessageEx_Request(door.handles[number][chance.randrange(5)], ptb, None)
+            request = m.rpc_ACSendMessageEx_Request(local.handles[number][chance.randrange(5)], ptb, None)
             client.call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
     elif dice < 0.6:
-        handle = chance.choice(door.handles[number]) if chance.random() < 0.97 else door.handles[1 - number][0]
+        handle = chance.choice(local.handles[number]) if chance.random() < 0.97 else local.handles[1 - number][0]
         client.call(m.qmcomm2, SEND.opnum, some_send(chance, handle))
     elif dice < 0.85:
-        client.call(m.qmcomm2, RECEIVE.opnum, some_receive(chance, chance.choice(door.readers[number])))
+        client.call(m.qmcomm2, RECEIVE.opnum, some_receive(chance, chance.choice(local.readers[number])))
     elif dice < 0.94:
-        door.settle()
+        local.settle()
     elif dice < 0.97:
-        door.rpc.calls.serve_gathered()
-        door.server.world.now += chance.randrange(3000)
+        local.rpc.calls.serve_gathered()
+        local.server.world.now += chance.randrange(3000)
     elif dice < 0.985:
-        door.rpc.calls.serve_gathered()
-        door.server.world.store.full = not door.server.world.store.full
+        local.rpc.calls.serve_gathered()
+        local.server.world.store.full = not local.server.world.store.full
     else:
-        door.rpc.calls.serve_gathered()
-        changes = door.server.world.manager.changes
+        local.rpc.calls.serve_gathered()
+        changes = local.server.world.manager.changes
         changes.throttled = not changes.throttled
 
 
@@ -305,59 +305,59 @@ def test_batched_calls_have_the_same_replies_as_single_ones(number: int) -> None
     seed = seeds.chance(f"plain calls {number}").random()
 
     def work() -> None:
-        doors = [Door(False), Door(True), Door(True, SocketConnection)]
-        chances = [random.Random(seed) for _ in doors]
+        servers = [LocalServer(False), LocalServer(True), LocalServer(True, SocketConnection)]
+        chances = [random.Random(seed) for _ in servers]
         for _ in range(STEPS):
-            for door, chance in zip(doors, chances, strict=True):
-                step(door, chance)
-        for door in doors:
-            door.rpc.calls.serve_gathered()
-            door.server.world.store.full = False
-            door.settle()
-        one_by_one, *others = doors
+            for local, chance in zip(servers, chances, strict=True):
+                step(local, chance)
+        for local in servers:
+            local.rpc.calls.serve_gathered()
+            local.server.world.store.full = False
+            local.settle()
+        one_by_one, *others = servers
         said, contents = [each.said() for each in one_by_one.clients], one_by_one.contents()
-        for door in others:
-            assert [each.said() for each in door.clients] == said
-            assert door.contents() == contents
-        for door in doors:
-            door.server.world.restart()
+        for local in others:
+            assert [each.said() for each in local.clients] == said
+            assert local.contents() == contents
+        for local in servers:
+            local.server.world.restart()
         contents = one_by_one.contents()
-        assert [door.contents() for door in others] == [contents, contents]
+        assert [local.contents() for local in others] == [contents, contents]
 
     in_a_loop(work)
 
 
-def counted(door: Door) -> list[int]:
+def counted(local: LocalServer) -> list[int]:
     """Return a list to which the size of each batch is appended."""
     served: list[int] = []
-    together = door.rpc.calls.together
+    together = local.rpc.calls.together
     assert together is not None
 
-    class Counting:
+    class CountingBatchHandler:
         operations, by_operation = together.operations, together.by_operation
 
         def serve(self, calls: list[Call]) -> int:
             served.append(together.serve(calls))
             return served[-1]
 
-    door.rpc.calls.together = Counting()
+    local.rpc.calls.together = CountingBatchHandler()
     return served
 
 
 @pytest.mark.parametrize("connection", [Connection, SocketConnection])
-def test_plain_sends_are_served_together(connection: type[Connection]) -> None:
+def test_simple_sends_are_served_in_batches(connection: type[Connection]) -> None:
     """Sends to different queues, more than fit in a batch. The other tests prove nothing if no call is plain."""
 
     def work() -> None:
-        door = Door(True, connection)
-        served = counted(door)
+        local = LocalServer(True, connection)
+        served = counted(local)
         ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
         for index in range(MOST_GATHERED + 10):
-            request = m.rpc_ACSendMessageEx_Request(door.handles[0][index % 5], ptb, OBJECTID(bytes(16), 0))
-            door.clients[0].call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
+            request = m.rpc_ACSendMessageEx_Request(local.handles[0][index % 5], ptb, OBJECTID(bytes(16), 0))
+            local.clients[0].call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
         assert served == [0, MOST_GATHERED - 1]  # the first call reserves sequence numbers
-        door.settle()
-        assert served[2:] == [10] and len(door.clients[0].answers()) == MOST_GATHERED + 10
+        local.settle()
+        assert served[2:] == [10] and len(local.clients[0].answers()) == MOST_GATHERED + 10
 
     in_a_loop(work)
 
@@ -367,68 +367,68 @@ def test_calls_of_several_operations_and_kinds_are_all_served_together(connectio
     """Alternating calls of senders and receivers; none may be served individually."""
 
     def work() -> None:
-        door = Door(True, connection)
-        client, served = door.clients[0], counted(door)
+        local = LocalServer(True, connection)
+        client, served = local.clients[0], counted(local)
         stubs = {
-            guarantee: SEND.encode_request(m.rpc_ACSendMessageEx_Request(door.handles[0][0], send_buffer(
+            guarantee: SEND.encode_request(m.rpc_ACSendMessageEx_Request(local.handles[0][0], send_buffer(
                 Message(label="l", body=b"body", delivery_guarantee=guarantee)), None))
             for guarantee in (0, 1)
         }  # fmt: skip
-        receive = RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[0][0], receive_buffer(0, 0)))
+        receive = RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(local.readers[0][0], receive_buffer(0, 0)))
         for _ in range(20):
             client.call(m.qmcomm2, SEND.opnum, stubs[1])
-        door.settle()
+        local.settle()
         client.answers()
         served.clear()
         for _ in range(10):
             client.call(m.qmcomm2, SEND.opnum, stubs[1])
             client.call(m.qmcomm2, RECEIVE.opnum, receive)
-        door.settle()
+        local.settle()
         assert served == [10, 10]
         for guarantee in (0, 1, 1, 0, 1):
             client.call(m.qmcomm2, SEND.opnum, stubs[guarantee])
-        door.settle()
+        local.settle()
         assert served == [10, 10, 1, 2, 1, 1]
-        assert (len(door.server.world.queue("a")), len(client.answers())) == (25, 25)
+        assert (len(local.server.world.queue("a")), len(client.answers())) == (25, 25)
 
     in_a_loop(work)
 
 
 @pytest.mark.parametrize("connection", [Connection, SocketConnection])
-def test_plain_receives_are_served_together(connection: type[Connection]) -> None:
+def test_simple_receives_are_served_in_batches(connection: type[Connection]) -> None:
     def work() -> None:
-        door = Door(True, connection)
+        local = LocalServer(True, connection)
         ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
-        client = door.clients[0]
+        client = local.clients[0]
         for _ in range(20):
-            request = m.rpc_ACSendMessageEx_Request(door.handles[0][0], ptb, None)
+            request = m.rpc_ACSendMessageEx_Request(local.handles[0][0], ptb, None)
             client.call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
-        door.settle()
-        removals, store = [], door.server.world.store
+        local.settle()
+        removals, store = [], local.server.world.store
         append = store.append
         store.append = lambda operations: removals.append(len(operations[0].keys)) or append(operations)
         client.answers()
         for _ in range(20):
-            stub = RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(door.readers[0][0], receive_buffer(0, 0)))
+            stub = RECEIVE.encode_request(m.rpc_ACReceiveMessageEx_Request(local.readers[0][0], receive_buffer(0, 0)))
             client.call(m.qmcomm2, RECEIVE.opnum, stub)
-        door.settle()
+        local.settle()
         assert removals == [20] and len(client.answers()) == 20
-        assert len(door.server.world.queue("a")) == 0
+        assert len(local.server.world.queue("a")) == 0
 
     in_a_loop(work)
 
 
 @pytest.mark.parametrize("connection", [Connection, SocketConnection])
-def test_plain_receives_in_two_phases_are_served_together(connection: type[Connection]) -> None:
+def test_simple_two_phase_receives_are_served_in_batches(connection: type[Connection]) -> None:
     def work() -> None:
-        door = Door(True, connection)
+        local = LocalServer(True, connection)
         ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
-        client, handle = door.clients[0], door.remote_readers[0][0]
+        client, handle = local.clients[0], local.remote_readers[0][0]
         for _ in range(20):
-            request = m.rpc_ACSendMessageEx_Request(door.handles[0][0], ptb, None)
+            request = m.rpc_ACSendMessageEx_Request(local.handles[0][0], ptb, None)
             client.call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
-        door.settle()
-        queue, store = door.server.world.queue("a"), door.server.world.store
+        local.settle()
+        queue, store = local.server.world.queue("a"), local.server.world.store
         removals, append, read_all = [], store.append, store.read_all
         reads: list[int] = []
         store.append = lambda operations: removals.append(len(operations[0].keys)) or append(operations)
@@ -437,14 +437,14 @@ def test_plain_receives_in_two_phases_are_served_together(connection: type[Conne
         for request in range(20):
             stub = START.encode_request(ms_mqrr.R_StartReceive_Request(handle, 0, 0, 0, 0, request, 1 << 20, 0))
             client.call(ms_mqrr.RemoteRead, START.opnum, stub)
-        door.settle()
+        local.settle()
         assert (reads, removals, len(queue.locked), len(client.answers())) == ([20], [], 20, 20)
         for request in range(20):
             stub = END.encode_request(ms_mqrr.R_EndReceive_Request(handle, RR_ACK, request))
             client.call(ms_mqrr.RemoteRead, END.opnum, stub)
-        door.settle()
+        local.settle()
         assert (removals, len(queue), len(client.answers())) == ([20], 0, 20)
-        door.server.pass_time(CLEANUP_TIMEOUT)
-        assert not door.server.timers
+        local.server.pass_time(CLEANUP_TIMEOUT)
+        assert not local.server.timers
 
     in_a_loop(work)
