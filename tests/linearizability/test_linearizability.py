@@ -15,10 +15,13 @@ import seeds
 from daemon import PROGRAM, eventually
 from linearizability import clients
 from linearizability.broken import BROKEN, DEFECTS, NEED_KILLS
-from linearizability.checker import is_linearizable
+from linearizability.checker import Undecided, is_linearizable
 from linearizability.history import UNKNOWN
 from linearizability.run import NEMESES, PLAIN, STEPPED, Recorder, Server, drain, run, verdicts
+from openmsmq.model.errors import MsmqError
 
+#: In the log of a daemon that finds a change impossible after it was written.
+OWN_CHECK = "a change was written but could not be applied"
 SECONDS = float(os.environ.get("LINEARIZABILITY_SECONDS", "120"))
 
 
@@ -42,14 +45,22 @@ def test_long_histories_are_linearizable(tmp_path: Path, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_histories_of_a_broken_daemon_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
-    """Some attempts: a defect that strikes one time in five may not show in a short history."""
+    """Some attempts: a defect that strikes one time in five may not show in a short history. A daemon that notices the
+    defect itself, and ends, never answers again."""
     monkeypatch.setenv("BREAK", defect)
     harms = ["kill"] if defect in NEED_KILLS else ["cut"]
     for attempt in range(5):
         directory = tmp_path / str(attempt)
-        recorder, done = run(directory, 20, "c", seeds.chance(f"{defect} {attempt}"), harms, program=BROKEN)
-        if not all(verdict.accepted for verdict in verdicts(recorder, done, directory / "history.jsonl")):
-            return
+        try:
+            recorder, done = run(directory, 20, "c", seeds.chance(f"{defect} {attempt}"), harms, program=BROKEN)
+            if not all(verdict.accepted for verdict in verdicts(recorder, done, directory / "history.jsonl")):
+                return
+        except Undecided:
+            continue  # as good as accepted
+        except (ConnectionError, MsmqError):
+            if OWN_CHECK in (directory / "node1.log").read_text():
+                return
+            raise
     pytest.fail(f"{defect} was not noticed")
 
 
