@@ -12,7 +12,7 @@ import pytest
 
 from daemon import eventually
 from interop.namespaces import Net, why_not
-from interop.test_transfer_kills import Crowd, check, received, send
+from interop.test_transfer_kills import QueueManagers, check, received, send
 from seeds import chance
 
 pytestmark = pytest.mark.slow
@@ -22,13 +22,13 @@ HEALED = 240.0  # maximum seconds until all arrives after healing: TCP retries a
 
 
 @contextmanager
-def crowd_of(directory: Path, count: int) -> Iterator[tuple[Net, Crowd]]:
+def crowd_of(directory: Path, count: int) -> Iterator[tuple[Net, QueueManagers]]:
     reason = why_not()
     if reason:
         pytest.skip(reason)
     net = Net(count)
     try:
-        crowd = Crowd(directory, net.hosts, *OPTIONS, port=1801, prepare=net.enter)
+        crowd = QueueManagers(directory, net.hosts, *OPTIONS, port=1801, prepare=net.enter)
         try:
             yield net, crowd
         finally:
@@ -38,7 +38,7 @@ def crowd_of(directory: Path, count: int) -> Iterator[tuple[Net, Crowd]]:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Net, Crowd]]:
+def pair(tmp_path: Path) -> Iterator[tuple[Net, QueueManagers]]:
     with crowd_of(tmp_path, 2) as made:
         yield made
 
@@ -46,7 +46,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Net, Crowd]]:
 class Traffic:
     """Transactions from some queue managers to others, until `stop`."""
 
-    def __init__(self, crowd: Crowd, ways: list[tuple[int, int]]) -> None:
+    def __init__(self, crowd: QueueManagers, ways: list[tuple[int, int]]) -> None:
         self._crowd, self._over = crowd, threading.Event()
         self.told: dict[tuple[int, int], list[str]] = {}
         self._threads = [threading.Thread(target=self._send, args=way) for way in ways]
@@ -72,7 +72,7 @@ class Traffic:
                     check(self.told[source, target], [one for one in arrived if one.startswith(f"{source}-")])
 
 
-def waiting(crowd: Crowd, index: int) -> int:
+def waiting(crowd: QueueManagers, index: int) -> int:
     with crowd.connect(index) as qm:
         return sum(row["message_count"] for row in qm.outgoing())
 
@@ -87,7 +87,7 @@ CUTS: dict[str, Callable[[Net], None]] = {
 @pytest.mark.parametrize("seconds", [4.0, SESSION_TIMEOUT], ids=["short", "longer than a session"])
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
 def test_messages_wait_while_the_network_is_cut_and_arrive_when_it_is_not(
-    pair: tuple[Net, Crowd], cut: Callable[[Net], None], seconds: float
+    pair: tuple[Net, QueueManagers], cut: Callable[[Net], None], seconds: float
 ) -> None:
     net, crowd = pair
     traffic = Traffic(crowd, [(0, 1), (1, 0)])
@@ -106,7 +106,7 @@ def test_messages_wait_while_the_network_is_cut_and_arrive_when_it_is_not(
 @pytest.mark.parametrize("killed", [0, 1], ids=["sender", "receiver"])
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
 def test_a_kill_while_the_network_is_cut_duplicates_and_loses_nothing(
-    pair: tuple[Net, Crowd], cut: Callable[[Net], None], killed: int
+    pair: tuple[Net, QueueManagers], cut: Callable[[Net], None], killed: int
 ) -> None:
     net, crowd = pair
     traffic = Traffic(crowd, [(0, 1)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from daemon import eventually
-from interop.test_transfer_kills import Crowd, on_loopback
+from interop.test_transfer_kills import QueueManagers, on_loopback
 
 LARGEST = (4 << 20) - (64 << 10)
 COUNT = 12  # in total three times the data that may wait for a peer that does not read
@@ -15,7 +15,7 @@ COUNT = 12  # in total three times the data that may wait for a peer that does n
 
 @pytest.mark.parametrize("queue", [pytest.param("tx", marks=pytest.mark.slow), "plain"])
 def test_many_of_the_largest_messages_that_waited_arrive_in_one_session(tmp_path: Path, queue: str) -> None:
-    crowd = Crowd(tmp_path, on_loopback(2, 85))
+    crowd = QueueManagers(tmp_path, on_loopback(2, 85))
     try:
         crowd.daemons[1].stop()
         with crowd.connect(0) as qm, qm.open(crowd.name(1, queue), "send") as opened:

@@ -26,7 +26,7 @@ from peering.conftest import Pair
 from peering.network import Node
 from peering.test_arrival import judge, numbered, packet
 from peering.test_outcomes import TX, message, messages, outgoing, settled
-from peering.test_routes import GUIDS, Line
+from peering.test_routes import GUIDS, FourMachines
 from peering.test_sequences import order_ack
 
 OUTSIDE = "127.0.0.200"
@@ -281,7 +281,7 @@ def test_sequences_of_deleted_queues_are_forgotten(pair: Pair) -> None:
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_message_for_a_public_queue_is_routed_over_hops(restarts: bool, transactional: bool) -> None:
     """[MS-MQQB] 3.1.5.8.2, 3.1.5.8.5: the packet names the queue manager of the queue."""
-    line, guid = Line(), UUID(int=77)
+    line, guid = FourMachines(), UUID(int=77)
 
     async def story() -> None:
         await line.start()

@@ -37,7 +37,7 @@ from openmsmq.transport.sequence import SequenceId
 from peering.conftest import Pair
 from peering.network import EPOCH
 from peering.test_outcomes import settled
-from peering.test_routes import GUIDS, Line
+from peering.test_routes import GUIDS, FourMachines
 
 SOURCE = b"\x44" * 16
 ORIGIN = ArrivalOrigin(SOURCE, "127.0.0.44")
@@ -201,7 +201,7 @@ def test_order_acknowledgments_go_to_the_previous_hop_or_to_the_source() -> None
 
 def test_a_router_forwards_a_nontransactional_message_once_and_a_sequence_message_each_time() -> None:
     """The destination detects duplicates of a sequence; for plain messages, each hop does."""
-    line = Line()
+    line = FourMachines()
 
     async def story() -> None:
         await line.start()
@@ -255,7 +255,7 @@ def test_a_final_acknowledgment_is_sent_if_the_source_waits_for_it(journal: int,
 
 @pytest.mark.parametrize(("made_hops", "goes_on"), [(0, True), (28, True), (29, False), (31, False)])
 def test_t21_a_message_makes_29_hops(made_hops: int, goes_on: bool) -> None:
-    line = Line()
+    line = FourMachines()
 
     async def story() -> None:
         await line.start()

@@ -30,7 +30,7 @@ from openmsmq.queueing.records import route_definition
 from peering.conftest import Pair
 from peering.network import Node
 from peering.test_outcomes import PLAIN, TX, message, messages, settled
-from peering.test_routes import GUIDS, Line
+from peering.test_routes import GUIDS, FourMachines
 
 REPORTS = UUID("11111111-2222-3333-4444-555555555555")
 NAME = names.PublicFormatName(REPORTS)
@@ -262,7 +262,7 @@ def test_the_number_of_reports_waiting_for_a_lookup_is_bounded(pair: Pair) -> No
 
 @pytest.mark.parametrize("transactional", [False, True])
 def test_each_hop_reports_what_it_receives_and_passes_on(transactional: bool) -> None:
-    line = Line()
+    line = FourMachines()
 
     async def story() -> None:
         await line.start()

@@ -11,7 +11,7 @@ import pytest
 from openmsmq.server.config import ConfigurationError
 from openmsmq.server.directory import connect_to_directory, keep_in_step
 from openmsmq.server.loading import load
-from protocols.test_public_queues import OWN, WithDirectory
+from protocols.test_public_queues import OWN, ServerWithDirectory
 from queueing.world import ALICE
 
 
@@ -66,7 +66,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        here = WithDirectory(tmp_path / "directory.sqlite")
+        here = ServerWithDirectory(tmp_path / "directory.sqlite")
         here.provider.away = True
         following = asyncio.create_task(keep_in_step(here.public, period=0.01))
         await until(lambda: here.connection.offline)
@@ -86,7 +86,7 @@ def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, ca
 
 def test_an_unexpected_error_of_the_directory_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        here = await WithDirectory(tmp_path / "directory.sqlite").ready()
+        here = await ServerWithDirectory(tmp_path / "directory.sqlite").ready()
 
         async def broken() -> None:
             raise RuntimeError("odd")

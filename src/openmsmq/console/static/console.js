@@ -1,10 +1,10 @@
-// What scripts add to each page: theme, keys, copying, names to choose from, and parts that stay fresh. Pages work without.
+// Added to each page: theme, keys, copy buttons, name completion, refreshed parts. Pages work without this script.
 "use strict";
 
 const FRESH = 10000;  // milliseconds between two looks for newer figures
 const PATIENCE = 5000;  // milliseconds for an answer, after which figures that are shown are old
 
-// -- theme: as the browser has it, or as the user has chosen, which a cookie keeps --
+// -- theme: that of the browser, or the user's choice, which is kept in a cookie --
 
 const theme = document.getElementById("theme");
 if (theme !== null) {
@@ -18,7 +18,7 @@ if (theme !== null) {
   });
 }
 
-// -- copying: buttons, and names that are shown without their middle --
+// -- copying: buttons, and names shown shortened --
 
 for (const button of document.querySelectorAll("[data-copy]")) {
   if (!navigator.clipboard) continue;
@@ -39,7 +39,7 @@ document.addEventListener("copy", (event) => {
   event.preventDefault();
 });
 
-// -- finding a queue: names as they are typed; also where a form asks for the name of one --
+// -- completion of queue names, in the search field and in forms --
 
 const find = document.getElementById("find"), names = document.getElementById("found");
 let asked = null;
@@ -63,7 +63,7 @@ document.addEventListener("input", (event) => {
   }, 150);
 });
 
-// -- tabs and navigation scroll on narrow screens: the page that is shown is in sight --
+// -- tabs and navigation scroll on narrow screens: bring the current page into view --
 
 for (const current of document.querySelectorAll(".side nav [aria-current], .tabs [aria-current]"))
   current.scrollIntoView({ block: "nearest", inline: "nearest" });
@@ -110,7 +110,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "?") help();
 });
 
-// -- parts that stay fresh: the same page is asked for again, and its parts take the place of those that are shown --
+// -- refreshed parts: the page is requested again, and its parts replace those shown --
 
 let paused = false;
 const parts = () => [...document.querySelectorAll("[data-fresh]")];
@@ -122,7 +122,7 @@ function isUsed(part) {
   return typed || part.contains(document.activeElement) || (!chosen.isCollapsed && part.contains(chosen.anchorNode));
 }
 
-// A request whose answer is a document in which no script runs; null without an answer.
+// Requests a document and returns it without running its scripts; null if there is no answer.
 function asking(method, address, form) {
   return new Promise((resolve) => {
     const request = new XMLHttpRequest();
@@ -136,7 +136,7 @@ function asking(method, address, form) {
   });
 }
 
-// The page that is shown, as it is now; null if the answer is another page.
+// Requests the current page again; null if the answer is another page.
 async function page() {
   const request = await asking("GET", location.href);
   return request !== null && request.status === 200 && request.responseURL === location.href ? request.response : null;
@@ -171,7 +171,7 @@ async function refresh(owner, always) {
   if (!owner) say(`Live, ${last}`, true);
 }
 
-// -- a file that is chosen fills the field that takes what is in it --
+// -- choosing a file fills the field for its content --
 
 for (const label of document.querySelectorAll("[data-upload]")) {
   label.hidden = false;
@@ -181,7 +181,7 @@ for (const label of document.querySelectorAll("[data-upload]")) {
   });
 }
 
-// -- columns of the table of queues: those that are hidden are in a cookie --
+// -- columns of the table of queues: the hidden ones are kept in a cookie --
 
 const columns = document.getElementById("columns");
 if (columns !== null) {
@@ -194,7 +194,7 @@ if (columns !== null) {
   });
 }
 
-// -- ticks in a list --
+// -- checkboxes in a list --
 
 document.addEventListener("change", (event) => {
   const form = event.target.closest("form.choosing");
@@ -209,8 +209,8 @@ function showAll() {
 }
 showAll();
 
-// -- dialogs: a form that asks for a dry run shows it here, with the form that carries it out; then a toast says what was
-// done. Anything else that the server answers is shown in the dialog. --
+// -- dialogs: a form that requests a dry run shows its result here, with the form that carries it out; then a toast says
+// what was done. Any other answer of the server is shown in the dialog. --
 
 let dialog = null;
 

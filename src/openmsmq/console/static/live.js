@@ -1,12 +1,12 @@
-// Figures and charts as they change, values under the pointer, and zoom. Without this script a page shows the state of its
-// loading.
+// Updates figures and charts, shows values under the pointer, and zooms. Without this script, a page shows the state at
+// the time it was loaded.
 "use strict";
 
 const WIDTH = 600, HEIGHT = 120, POINTS = 120, TIMES = 5;
 const LEAST_DRAG = 8;  // pixels; less is a click
 const zooms = new Map();  // title of a chart -> [from, to] of the part that is shown, in seconds
 
-// The next of 1, 2 and 5 times a power of ten; at least 1. As in charts.py.
+// Returns the smallest of 1, 2 and 5 times a power of ten that is not less; at least 1. Same as in charts.py.
 function nice(most) {
   for (let step = 1; ; step *= 10)
     for (const factor of [1, 2, 5])
@@ -18,7 +18,7 @@ function shown(number) {
   return number.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
-// With gaps where there is no value; what stands between two of them is a dot. As in charts.py.
+// The line has a gap where there is no value; a value between two gaps is a dot. Same as in charts.py.
 function path(values, top) {
   const across = WIDTH / (values.length - 1);
   return values.map((value, at) => {
@@ -28,7 +28,7 @@ function path(values, top) {
   }).join("");
 }
 
-// What is below a line. As in charts.py.
+// The area below a line. Same as in charts.py.
 function area(values, top) {
   const across = WIDTH / (values.length - 1);
   return values.map((value, at) => {
@@ -62,7 +62,7 @@ const titleOf = (figure) => figure.querySelector("h2").textContent;
 const linesOf = (figure) => [...figure.querySelectorAll("path[data-name]")];
 const valuesOf = (line) => JSON.parse(line.dataset.values);
 
-// The first point that is shown, and the one after the last. A zoom ends when fewer than two of its points are left.
+// Returns the first visible point and the one after the last. A zoom ends when fewer than two of its points are left.
 function range(figure) {
   const at = JSON.parse(figure.dataset.at), zoom = zooms.get(titleOf(figure));
   if (zoom === undefined) return [0, at.length];
@@ -92,7 +92,7 @@ function draw(figure) {
   if (button !== null) button.hidden = !zooms.has(titleOf(figure));
 }
 
-// A chart has a point for some seconds: the mean of what was meanwhile, or the latest; null where nothing was.
+// A point of a chart stands for some seconds: the mean of the values in that time, or the latest; null if there are none.
 function point(line, events) {
   const known = events.map((event) => event[line.dataset.name]).filter((value) => value !== null);
   if (known.length === 0) return null;
@@ -107,7 +107,7 @@ function push(figure, events) {
   draw(figure);
 }
 
-// Values at the place of the pointer; dragging shows the part that was dragged over.
+// Shows the values at the pointer; dragging zooms to the selected part.
 function follow(figure) {
   const svg = figure.querySelector("svg[role=img]"), plot = figure.querySelector(".plot");
   const reading = document.createElement("span"), cross = svg.querySelector("g line").cloneNode(), whole = document.createElement("button");
@@ -165,7 +165,7 @@ function follow(figure) {
   draw(figure);
 }
 
-// Also those that take the place of others when a page refreshes its parts.
+// Also charts that replace others when a page refreshes its parts.
 function followAll() {
   document.querySelectorAll("figure.chart:not([data-followed])").forEach(follow);
 }

@@ -1,4 +1,4 @@
-// The secret of a login link is in its fragment, which browsers do not send. Take it out of the address, and post it.
+// The secret of a login link is in its fragment, which browsers do not send. Remove it from the address, and post it.
 "use strict";
 const form = document.getElementById("login-link");
 const secret = location.hash.slice(1);
