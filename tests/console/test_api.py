@@ -31,6 +31,19 @@ def test_the_overview_has_the_user_and_the_queue_manager(client: Client, queue: 
     assert queue in [entry["id"] for entry in found["fullest"]]
 
 
+def test_the_overview_sums_queues_messages_and_bytes_by_kind(client: Client) -> None:
+    for number, bodies in enumerate((("a",), ("b", "c"))):
+        client.send(client.post("/queues", name=f"summed{number}")["id"], *bodies)
+    rows = client.get("/queues", limit=500)["queues"]
+    expected: dict[str, dict[str, int]] = {}
+    for row in rows:
+        total = expected.setdefault(row["kind"], {"queues": 0, "messages": 0, "bytes": 0})
+        for name, value in (("queues", 1), ("messages", row["messages"]), ("bytes", row["bytes"])):
+            total[name] += value
+    assert expected["queue"]["messages"] >= 3 and len(expected) > 1
+    assert client.get("/overview")["sums"] == expected
+
+
 def test_queues_are_filtered_sorted_and_paged(client: Client) -> None:
     names = [f"paged{n}" for n in range(7)]
     for name in names:

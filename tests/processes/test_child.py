@@ -56,6 +56,48 @@ def test_a_daemon_that_stops_while_a_process_comes_up_again_ends(
     asyncio.run(main())
 
 
+ENDING = """
+import signal, socket, sys
+from pathlib import Path
+connection = socket.socket(fileno=int(sys.argv[1]))
+def terminate(number, frame):
+    Path({terminated!r}).touch()
+    if {obeys}:
+        sys.exit()
+signal.signal(signal.SIGTERM, terminate)
+sys.stdin.readline()
+print(4711, flush=True)
+connection.recv(1)
+"""
+
+
+@pytest.mark.parametrize(("grace", "obeys"), [(0.0, True), (PATIENCE, True), (0.3, False)])
+def test_a_process_that_stops_has_its_grace_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace: float, obeys: bool
+) -> None:
+    """Without one, it gets no signal, only its channel is closed. So it is if the process ignores the signal."""
+    terminated = tmp_path / "terminated"
+    (tmp_path / "ending.py").write_text(ENDING.format(terminated=str(terminated), obeys=obeys))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child = ChildProcess(Program("ending", "ending", (), "none", "nobody is cut off"), _until_closed, "here", 0)
+
+    async def main() -> None:
+        await child.start()
+        process = child._process
+        assert process is not None
+        began = asyncio.get_running_loop().time()
+        await child.stop(grace)
+        took = asyncio.get_running_loop().time() - began
+        assert terminated.exists() == (grace > 0)
+        assert took >= grace if grace and not obeys else took < PATIENCE
+        if grace and obeys:
+            assert process.returncode == 0
+        async with asyncio.timeout(PATIENCE):
+            await process.wait()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [(0, "ended with exit code 0"), (3, "ended with exit code 3"), (-9, "was ended by SIGKILL"),

@@ -33,6 +33,18 @@ def test_a_second_daemon_on_the_same_directory_is_refused(tmp_path):
         assert "another process uses this store" in second.stderr
 
 
+def test_an_invalid_routing_file_is_named_and_the_daemon_does_not_start(tmp_path):
+    (tmp_path / "routing.toml").write_text("[[router]]\n")
+    settings = tmp_path / "openmsmq.toml"
+    settings.write_text(f'routing_file = "{tmp_path / "routing.toml"}"\n')
+    refused = subprocess.run(
+        command("serve", "--data-dir", str(tmp_path / "data"), "--config", str(settings), "--rpc-port", "0"),
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert refused.returncode != 0
+    assert "routing_file: " in refused.stderr and "unknown table 'router'" in refused.stderr
+
+
 def test_sigterm_stops_cleanly_and_the_next_start_uses_the_checkpoint(tmp_path):
     service = Daemon(tmp_path / "data").start()
     with service.connect() as manager:
