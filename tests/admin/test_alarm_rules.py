@@ -163,7 +163,7 @@ def test_a_threshold_takes_the_place_of_the_setting_until_it_is_reset(tmp_path: 
 
 def test_a_damaged_file_is_named_and_not_overwritten(tmp_path: Path) -> None:
     write_private(tmp_path / ALARM_RULES_FILE, b"{}")
-    with pytest.raises(AlarmRuleError, match=f"{ALARM_RULES_FILE} is not a file of rules of alarms"):
+    with pytest.raises(AlarmRuleError, match=f"{ALARM_RULES_FILE} is not a valid file of rules of alarms"):
         AlarmRulesFile(tmp_path).read()
     with pytest.raises(AlarmRuleError, match=ALARM_RULES_FILE):
         Rules(tmp_path).silence("oldest")

@@ -244,7 +244,7 @@ def test_settings_in_force_are_shown_with_their_origin(both: LocalAndRemote) -> 
     assert changed == [each for each in everything if not each["default"]] and 0 < len(changed) < 20
     assert documents(both.same("settings", "Alarm-*", "--changed", "--json"))[0]["value"] == 999999999
     assert "option" in both.same("settings", "web_*", "--changed")
-    assert both.same("settings", "audit", "--changed") == "all of them are the default\n"
+    assert both.same("settings", "audit", "--changed") == "all settings have their default values\n"
     for place in (both.there, both.here):
         ended = place("settings", "nosuch")
         assert ended.code == FAILED and "there is no setting nosuch" in ended.stderr

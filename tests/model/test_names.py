@@ -51,7 +51,7 @@ BAD_PATHS = [
     ("a\ud800\\q", "computer name"),
     ("host\\", "0 characters"),
     ("host\\private$\\", "0 characters"),
-    ("host\\private$\\" + "x" * 125, "125 characters .UTF-16 code units., allowed are 1 to 124"),
+    ("host\\private$\\" + "x" * 125, "125 characters .UTF-16 code units., allowed: 1 to 124"),
     (r"host\private$\a\b", r"'\\\\'"),
     (r"host\private$\a+b", r"'\+'"),
     (r"host\private$\a,b", "','"),

@@ -47,7 +47,7 @@ def test_a_table_has_routers_and_addresses(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("[[site]]", "[[sites]]"), "unknown table 'sites'; known are"),
+        (("[[site]]", "[[sites]]"), "unknown table 'sites'; allowed:"),
         (("host =", "hosts ="), "has no 'hosts'; it has name, identifier"),
         (('"02020202-', '"0x020202-'), "queue_manager there: identifier is .*has to be a GUID"),
         (("cost = 3", 'cost = "3"'), "cost is '3', and has to be int"),

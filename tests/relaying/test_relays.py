@@ -66,7 +66,7 @@ def test_a_step_that_is_not_in_the_table_names_those_that_are(state: str, step: 
     with pytest.raises(MsmqError) as refused:
         following(QUEUE, state, step)  # type: ignore[arg-type]
     possible = [known for at, known in STEPS if at == state]
-    assert f"is {state}: {step} is not possible, possible is {' or '.join(possible)}" in str(refused.value)
+    assert f"is {state}: {step} is not possible; allowed: {', '.join(possible)}" in str(refused.value)
 
 
 def test_relays_are_as_they_were_after_a_restart() -> None:
@@ -105,7 +105,7 @@ def test_a_relay_of_a_later_version_is_ignored_and_kept(caplog: pytest.LogCaptur
 def test_a_queue_has_one_relay_and_there_are_not_more_than_the_limit() -> None:
     relays = FakeStore().relays()
     relays.add(QUEUE, "old", "private$\\orders", "shadow")
-    with pytest.raises(MsmqError, match="has a relay already"):
+    with pytest.raises(MsmqError, match="already has a relay"):
         relays.add(QUEUE.upper(), "other", "private$\\orders", "shadow")
     for number in range(MOST - 1):
         relays.add(f"{QUEUE}{number}", "old", "private$\\orders", "shadow")

@@ -77,7 +77,7 @@ def test_rules_stay_in_force_while_their_file_is_damaged(tmp_path: Path, caplog:
     assert watch.look() == [("raised", "disk", "")]
     rules = (tmp_path / "alarm-rules.json").read_bytes()
     (tmp_path / "alarm-rules.json").write_bytes(b"?")
-    assert watch.look() == [] and caplog.text.count("alarm-rules.json is not a file of rules of alarms") == 1
+    assert watch.look() == [] and caplog.text.count("alarm-rules.json is not a valid file of rules of alarms") == 1
     (tmp_path / "alarm-rules.json").write_bytes(rules)
     AlarmRulesFile(tmp_path).reset_threshold("disk", "", lambda before: None)
     assert watch.look() == [("cleared", "disk", "")]

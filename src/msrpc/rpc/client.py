@@ -1,10 +1,10 @@
-"""The blocking client: a socket around `ClientConnection`.
+"""Blocking client: a socket and a `ClientConnection`.
 
     with connect("host", 2103) as connection:
         connection.bind(interface_uuid, (1, 0))
         answer = connection.call(31, stub)
 
-A connection belongs to one thread. For many calls at once use `aio`.
+A connection belongs to one thread. For concurrent calls, use `aio`.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Connection:
 
     @property
     def core(self) -> ClientConnection:
-        """The protocol state, for what this class does not offer."""
+        """The protocol state, for features that this class does not offer."""
         return self._core
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can still be sent: neither side has closed the connection, as far as is known here."""
+        """Whether requests can still be sent: as far as is known, neither side has closed the connection."""
         return self._socket.fileno() >= 0 and not peer_has_closed(self._socket.fileno())
 
     @property
@@ -82,7 +82,7 @@ class Connection:
         """Close the connection; the server runs context handles down with the last one of an association. A call that
         waits in another thread raises `RpcConnectionError`."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake that thread
+            self._socket.shutdown(socket.SHUT_RDWR)  # close() alone would not wake that thread
         self._socket.close()
 
     def release(self) -> None:
@@ -139,7 +139,7 @@ class Connection:
         interface: SyntaxId | None = None,
         timeout: float | None = None,
     ) -> bytes:
-        """Call an operation and return the stub of its answer.
+        """Call an operation and return the stub of its response.
 
         `timeout` in seconds; after it the connection is closed, because the answer may still come. Raises `RpcFault`
         for a fault, `LoginRefused` at the first call if the login has failed, `RpcConnectionError` if the connection is
@@ -156,7 +156,7 @@ class Connection:
         interface: SyntaxId | None = None,
         timeout: float | None = None,
     ) -> ResponseReceived:
-        """Make a call; return the answer with its byte order."""
+        """Make a call; return the response, which includes its byte order."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")
@@ -188,7 +188,7 @@ class Connection:
         return found
 
     def error_of(self, fault: FaultReceived) -> RpcFault | LoginRefused:
-        """The error that `call` raises for a fault."""
+        """Return the error that `call` raises for a fault."""
         if self._login.is_refused(self._core, fault.status):
             return self._login.refused()
         return RpcFault(fault.status)

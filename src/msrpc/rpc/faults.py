@@ -33,7 +33,7 @@ def status_name(status: int) -> str:
 
 
 class Fault(Exception):
-    """Raised by the code behind a call: answer it with this status."""
+    """Raised by the implementation of a call, to end it with a fault of this status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

@@ -149,7 +149,7 @@ class _Kerberos:
         except self._gss.exceptions.GSSError as error:
             raise _refusal(error) from None
         if not done.encrypted:
-            raise AuthenticationError("Kerberos: a fragment that has to be encrypted is only signed")
+            raise AuthenticationError("Kerberos: a fragment is not encrypted, although its level is PKT_PRIVACY")
         plain: bytes = iov[2].value
         return plain
 
@@ -165,7 +165,7 @@ class KerberosInitiator(_Kerberos):
         """Raises KerberosUnavailable."""
         super().__init__(_library(), level)
         if not credentials.service:
-            raise LocalProtocolError("Kerberos needs the name of the service, as host/mq1.example.com")
+            raise LocalProtocolError("Kerberos requires the name of the service, for example host/mq1.example.com")
         self._credentials = credentials
         self._first = b""
 
@@ -197,7 +197,7 @@ class KerberosInitiator(_Kerberos):
         answer = self._advance(token)
         self.complete = self._context.complete
         if self.complete and int(self._context.actual_flags) & self._wanted() != self._wanted():
-            raise AuthenticationError("Kerberos: the server did not agree to what the level of protection needs")
+            raise AuthenticationError("Kerberos: the server does not support the protection that the level requires")
         return answer
 
 
@@ -210,7 +210,9 @@ def check_keytab(keytab: Path) -> None:
         advice = f"it has to be readable for uid {os.geteuid()}"
         raise KerberosUnavailable(f"the keytab {keytab} can't be read ({error.strerror}): {advice}") from None
     if mode & 0o007:
-        raise KerberosUnavailable(f"the keytab {keytab} may be read by others; make its mode 0600 or 0640")
+        raise KerberosUnavailable(
+            f"the keytab {keytab} can be read by other users; set its mode to 0600 or 0640 (chmod)"
+        )
 
 
 class KerberosKeys:
@@ -270,9 +272,9 @@ class KerberosAcceptor(_Kerberos):
             found = self._gss.raw.get_name_attribute(name, _LOGON_INFORMATION)
         except self._gss.exceptions.GSSError:
             detail = "its PAC is missing or its signature is wrong"
-            raise AuthenticationError(f"Kerberos: the ticket of {name} says nothing about groups: {detail}") from None
+            raise AuthenticationError(f"Kerberos: the ticket of {name} has no groups: {detail}") from None
         if not found.authenticated or len(found.values) != 1:
-            raise AuthenticationError(f"Kerberos: nobody has checked the PAC in the ticket of {name}")
+            raise AuthenticationError(f"Kerberos: the PAC in the ticket of {name} was not verified")
         logon = unpack_logon_information(found.values[0])
         return Identity(logon.user, logon.domain, logon.sid, logon.groups, "kerberos")
 
@@ -285,7 +287,7 @@ def ap_request(token: bytes) -> bytes:
         headers = (der.wrap(der.OID, oid) + _AP_REQ_FOLLOWS for oid in KERBEROS_OIDS)
         token = next((inner[len(header) :] for header in headers if inner.startswith(header)), b"")
     if token[:1] != _AP_REQ:
-        raise AuthenticationError("Kerberos: the first token is no AP-REQ")
+        raise AuthenticationError("Kerberos: the first token is not an AP-REQ")
     return token
 
 

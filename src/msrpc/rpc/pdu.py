@@ -1,7 +1,7 @@
-"""The shape that all connection-oriented PDUs share: common header, auth verifier, syntax identifiers.
+"""Common parts of connection-oriented PDUs: header, auth verifier, syntax identifiers.
 
-C706 12.6.3 and [MS-RPCE] 2.2.2. What follows the header is in `bind_pdus` and `call_pdus`; `decode` there knows all
-of them. Integers are read in either byte order, as the data representation says, and written little-endian.
+C706 12.6.3 and [MS-RPCE] 2.2.2. The bodies are in `bind_pdus` and `call_pdus`, which also has `decode` for all PDUs.
+Integers are read in the byte order of the data representation, and written little-endian.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ ByteOrder = Literal["<", ">"]
 HEADER_SIZE: Final = 16
 SEC_TRAILER_SIZE: Final = 8
 
-# C706 12.6.3.1: largest fragment we accept or send. 5840 is what the known clients offer (four Ethernet segments);
-# no client needs more, and a bound keeps a connection's buffer small.
+# C706 12.6.3.1: maximum size of a fragment, received or sent. The known clients offer 5840 (four Ethernet segments).
 MAX_FRAGMENT: Final = 5840
-# A peer that can take less than this cannot carry header, verifier and useful stub data at once.
+# Minimum of that size: a fragment must have room for header, verifier and stub data.
 MIN_FRAGMENT: Final = 128
 # Presentation contexts in one bind or alter_context. A fragment could hold 130; clients offer at most one for each
 # transfer syntax and the feature negotiation.
@@ -95,7 +94,7 @@ class AuthLevel(IntEnum):
 
 
 # C706 14.1: integer representation in the high nibble of the first octet, character set in the low one, floating
-# point in the second. Only ASCII and IEEE are understood here: Windows knows no other.
+# point in the second. Only ASCII and IEEE are supported, as on Windows.
 LITTLE_ENDIAN_DREP: Final = b"\x10\x00\x00\x00"
 _BYTE_ORDERS: Final[dict[int, ByteOrder]] = {0x10: "<", 0x00: ">"}
 
@@ -134,7 +133,7 @@ class Header:
             raise RemoteProtocolError(f"protocol version {major}.{minor}, not 5.0")
         order = _BYTE_ORDERS.get(data[4])
         if order is None or data[5]:
-            raise RemoteProtocolError(f"data representation {bytes(data[4:8]).hex()} is not understood")
+            raise RemoteProtocolError(f"data representation {bytes(data[4:8]).hex()} is not supported")
         _, _, _, _, _, frag_length, auth_length, call_id = _HEADER[order].unpack_from(data)
         if not HEADER_SIZE <= frag_length <= maximum:
             raise RemoteProtocolError(f"fragment length {frag_length} outside {HEADER_SIZE}..{maximum}")

@@ -259,7 +259,7 @@ def read_alarms(data_dir: Path) -> Alarms:
     except FileNotFoundError:
         return Alarms()
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{data_dir / ALARMS_FILE} is not a file of alarms: {error!r}") from None
+        raise ValueError(f"{data_dir / ALARMS_FILE} is not a valid file of alarms: {error!r}") from None
 
 
 def _event(entry: Mapping[str, Any]) -> Event:

@@ -328,7 +328,7 @@ class BulkClient:
     def commit(self, queue: str, group: str, end: int, source: str = "queue", token: str | None = None) -> int:
         """Remove the messages that the group has claimed at or below `end`. A repeated call changes nothing.
 
-        With `token`, it is an error if another claim of the group has fenced this one.
+        With `token`, raises MsmqError if a later claim of the group has fenced this one.
 
         Returns:
             The cursor.

@@ -66,7 +66,7 @@ def property_type(propid: int) -> VarType:
     vt = QUEUE_PROPERTY_TYPES.get(propid)
     if vt is None:
         known = ", ".join(str(int(p)) for p in QUEUE_PROPERTY_TYPES)
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {propid}; known are {known}")
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {propid}; allowed: {known}")
     return vt
 
 

@@ -201,7 +201,7 @@ def _signed(token: str, keys: Mapping[str, Any]) -> dict[str, Any]:
     algorithm, identifier = header.get("alg"), header.get("kid")
     kind = _KEY_TYPES.get(algorithm) if isinstance(algorithm, str) else None
     if kind is None:
-        raise LoginNotProven(f"the ID token is signed with {algorithm}; allowed are {', '.join(_KEY_TYPES)}")
+        raise LoginNotProven(f"the ID token is signed with {algorithm}; allowed: {', '.join(_KEY_TYPES)}")
     for key in keys.get("keys") or ():
         fits = isinstance(key, dict) and key.get("kty") == kind and key.get("use", "sig") == "sig"
         if not fits or identifier not in (None, key.get("kid", identifier)):

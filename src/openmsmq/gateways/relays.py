@@ -19,7 +19,7 @@ from openmsmq.relaying.states import STEPS, Direction
 BEGINNINGS: Final[tuple[RelayState, ...]] = ("shadow", "receiving", "sending")
 
 
-class RelayDesk:
+class RelayRequests:
     """Used by `WebGateway`, which checks the caller."""
 
     def __init__(

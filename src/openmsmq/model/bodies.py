@@ -77,7 +77,7 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
             return struct.pack("<d", _to_date(moment)), VarType.VT_DATE
         case UUID():
             return value.bytes_le, VarType.VT_CLSID
-    raise BodyError(f"{type(value).__name__} has no body form; allowed are str, bytes, int, float, bool, datetime, "
+    raise BodyError(f"{type(value).__name__} has no body form; allowed: str, bytes, int, float, bool, datetime, "
                     "Decimal and UUID")  # fmt: skip
 
 

@@ -77,11 +77,11 @@ def parse_path_name(text: str) -> PathName:
 def _checked(text: str, name: str, maximum: int, what: str) -> str:
     units = len(name) if name.isascii() else len(name.encode("utf-16-le", "surrogatepass")) // 2
     if not 1 <= units <= maximum:
-        raise _bad_path(text, f"the {what} has {units} characters (UTF-16 code units), allowed are 1 to {maximum}")
+        raise _bad_path(text, f"the {what} has {units} characters (UTF-16 code units), allowed: 1 to {maximum}")
     if bad := _EXCLUDED.search(name):
         if bad.group() >= "\ud800":
             raise _bad_path(text, f"the {what} contains half of a surrogate pair")
-        raise _bad_path(text, f'the {what} contains {bad.group()!r}; not allowed are \\ ; + , " and control characters')
+        raise _bad_path(text, f'the {what} contains {bad.group()!r}; not allowed: \\ ; + , " and control characters')
     return name
 
 

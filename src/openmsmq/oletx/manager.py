@@ -160,7 +160,7 @@ class TransactionManager:
     def _pull_again(transaction: DistributedTransaction, superior: Partner, done: Done) -> None:
         enlistment = transaction.superior
         if enlistment is None or enlistment.partner.key != superior.key:
-            done(TransactionSequence(detail="the unit of work is enlisted already, with another superior"))
+            done(TransactionSequence(detail="the unit of work is already enlisted with another superior"))
         elif enlistment.state is EnlistmentState.ENLISTING:
             transaction.wait_for(done)
         elif enlistment.state is EnlistmentState.ACTIVE:

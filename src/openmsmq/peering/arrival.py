@@ -208,7 +208,7 @@ class Arrival:
             self._sources.keep(source, batch.address)
         for source in batch.tried:
             if source not in batch.sources:
-                self._sources.try_out(source)
+                self._sources.keep_tentative(source)
         for reason, sender in batch.refused:
             self._manager.changes.note_refused(reason, _text(sender))
         for queue, source, format_name in batch.arrived:

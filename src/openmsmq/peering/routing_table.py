@@ -62,7 +62,7 @@ def load(path: Path | None, own: bytes) -> Routing:
 def _routing(tables: dict[str, Any], own: bytes) -> Routing:
     for name, value in tables.items():
         if name not in _KEYS or not isinstance(value, list):
-            raise RoutingTableError(f"unknown table {name!r}; known are [[{']], [['.join(_KEYS)}]]")
+            raise RoutingTableError(f"unknown table {name!r}; allowed: [[{']], [['.join(_KEYS)}]]")
         for table in value:
             _check(name, table)
     managers = tables.get("queue_manager", [])

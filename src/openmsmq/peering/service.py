@@ -425,7 +425,7 @@ class MessageService:
         while connection.room and (queue := destination.next_queue()) is not None:
             following = self._departing.next(queue, connection.session.peer)
             if following is None:
-                destination.nothing_from(queue)
+                destination.remove_idle(queue)
                 continue
             packet, token = following
             connection.send(packet, token)

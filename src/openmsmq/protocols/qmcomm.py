@@ -432,7 +432,7 @@ class QmComm(NdrInterface):
         self, call: Call, q: m.R_QMQueryQMRegistryInternal_Request
     ) -> m.R_QMQueryQMRegistryInternal_Response:
         """3.1.4.23. Without a directory there are no MQIS servers, and no forest has a GUID."""
-        check(q.dwQueryType in range(5), f"dwQueryType is {q.dwQueryType}, allowed are 0 to 4")
+        check(q.dwQueryType in range(5), f"dwQueryType is {q.dwQueryType}, allowed: 0 to 4")
         if q.dwQueryType == QUERY_ENTERPRISE:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "no directory")
         text = {
@@ -468,9 +468,9 @@ def find_owned_descriptor(manager: QueueManager, holder: Holder, handle: int) ->
 
 def _unsupported_access(access: int) -> MsmqError:
     allowed = ", ".join(f"{mode:#x}" for mode in _ACCESS_MODES)
-    return MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"dwDesiredAccess is {access:#x}, allowed are {allowed}")
+    return MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"dwDesiredAccess is {access:#x}, allowed: {allowed}")
 
 
 def _share(value: int) -> Share:
-    check(value in (0, 1), f"dwShareMode is {value}, allowed are 0 and 1", HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE)
+    check(value in (0, 1), f"dwShareMode is {value}, allowed: 0 and 1", HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE)
     return Share(value)

@@ -25,7 +25,7 @@ from openmsmq.gateways.connected import OpenSessions
 from openmsmq.gateways.console import AccountLookup, WebGateway
 from openmsmq.gateways.figures import Latency
 from openmsmq.gateways.openid import OpenIdSettings
-from openmsmq.gateways.relays import RelayDesk
+from openmsmq.gateways.relays import RelayRequests
 from openmsmq.gateways.remedies import Forget
 from openmsmq.gateways.transactions import DistributedTransactions
 from openmsmq.model.exhaustion import shortage
@@ -80,7 +80,7 @@ class WebServer:
             environment.manager, calls.users, self._tokens, rpc, environment.is_administrator, context.syncs,
             context.store.epoch, auditor, self._uses, alarms, latency, calls.logins,
             forget_sequence, environment.when_durable, transactions,
-            RelayDesk(relays.relays, relays.local_queue, auditor), domain, open_sessions, configuration.openid,
+            RelayRequests(relays.relays, relays.local_queue, auditor), domain, open_sessions, configuration.openid,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)

@@ -147,8 +147,8 @@ def _signs_of_life(options: DataSourceOptions, sink: str) -> Iterator[None]:
                     plane.renew(sink)
             except Exception as error:  # the next one may succeed
                 logger.warning(
-                    "sink %s: a keep-alive has failed; without any for stage_time_limit the queue manager drops what "
-                    "this task has staged: %s", sink, error,
+                    "sink %s: a keep-alive failed; without any for stage_time_limit, the queue manager drops the rows "
+                    "staged by this task: %s", sink, error,
                 )  # fmt: skip
 
     threading.Thread(target=show, name=f"keep-alives of {sink}", daemon=True).start()

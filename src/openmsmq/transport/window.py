@@ -169,7 +169,7 @@ class Window:
 
     def __init__(self, own: int = WINDOW_SIZE) -> None:
         if not 1 <= own <= MAXIMUM_WINDOW_SIZE:
-            raise ValueError(f"a window of {own} packets, allowed are 1 to {MAXIMUM_WINDOW_SIZE}")
+            raise ValueError(f"a window of {own} packets, allowed: 1 to {MAXIMUM_WINDOW_SIZE}")
         self.own = own
         self.peer = own
 

@@ -258,7 +258,7 @@ def test_errors_are_one_line(spark: Any, server: Server, tmp_path: Path, argumen
 def test_an_archive_keeps_its_format(spark: Any, server: Server, fragmented: Path) -> None:
     with pytest.raises(PipelineError, match="is an archive of format parquet, not delta"):
         archive(spark, server, ["q"], str(fragmented), format="delta")
-    with pytest.raises(PipelineError, match="holds no archive"):
+    with pytest.raises(PipelineError, match="is not an archive"):
         read_archive(spark, str(fragmented / "nothing"))
 
 
