@@ -95,7 +95,7 @@ def of_queue(**members: object) -> str:
         ('{"format": 1, "settings": {"a": 1}}', "Expected `object`"),
         ('{"format": 1, "machine": {"permissions": 5}}', "machine.permissions: Expected `array`"),
         ('{"format": 1, "groups": [{"name": "g", "members": "all"}]}', "group 'g': members: Expected `array`"),
-        ('{"format": 1, "users": [{"name": "a*b"}]}', "cannot be the name"),
+        ('{"format": 1, "users": [{"name": "a*b"}]}', "is not a valid name"),
         ('{"format": 1, "users": [{"name": "u", "nt_hash": "zz"}]}', "user 'u': nt_hash"),
         ('{"format": 1, "users": [{"name": "u", "administrator": "no"}]}', "Expected `bool`"),
         ('{"format": 1, "queues": [{"label": "a"}]}', "queues[0]: Object missing required field `name`"),

@@ -84,7 +84,7 @@ def test_a_second_commit_and_a_closed_queue_are_explained(qm):
     transaction = qm.transaction()
     transaction.commit()
     for operation in (transaction.commit, transaction.abort):
-        with pytest.raises(openmsmq.TransactionUsage, match="committed or aborted before"):
+        with pytest.raises(openmsmq.TransactionUsage, match="been committed or aborted"):
             operation()
     queue = qm.open(QUEUE)
     queue.close()

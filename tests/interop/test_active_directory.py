@@ -324,7 +324,7 @@ def test_a_silent_controller_delays_no_other_client(
                 time.sleep(0.01)
             for thread in asking:
                 thread.join(60)
-    assert slowest < 1.5, "seconds that a send took beside it"
+    assert slowest < 1.5, "seconds of a concurrent send"
     assert len(refused) == 8
     assert all("MQ_ERROR_NO_DS" in said or "NO_RESPONSE_FROM_OBJECT_SERVER" in said for said in refused)
     eventually(lambda: daemon.log.rstrip().endswith("directory available again"), 90)

@@ -227,7 +227,7 @@ def test_a_silent_winbind_delays_no_other_login(daemon: Daemon, member: Member) 
             gone.disconnect()
             for thread in asking:
                 thread.join(60)
-    assert slowest < 1.5, "seconds that a local login and a call took beside it"
+    assert slowest < 1.5, "seconds of a concurrent local login and call"
     assert len(refused) == 12 and max(refused) < 15
     eventually(lambda: daemon.connect(**login("alice")), 30).close()
 

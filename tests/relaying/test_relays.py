@@ -245,11 +245,11 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     ("state", "step", "empty", "trouble", "said"),
     [
         ("switched", "done", 0, "", "3 messages are still at the other machine"),
-        ("returning", "done", 0, "", "3 messages are still here or on their way"),
+        ("returning", "done", 0, "", "3 messages are still here or in transit"),
         ("switched", "done", 0, "away", "nothing moves: away"),
         ("switched", "done", 9, "", ""),
         ("switched", "back", 0, "", ""),
-        ("sending", "end", 0, "", "3 messages are still here or on their way"),
+        ("sending", "end", 0, "", "3 messages are still here or in transit"),
         ("done", "forget", 0, "", ""),
     ],
 )
@@ -300,7 +300,7 @@ def test_the_setting_for_replies_is_kept_until_the_direction_is_reversed() -> No
     relays = kept.relays()
     added = relays.add(QUEUE, "old", "private$\\orders", "shadow")
     assert b"replies" not in kept.definitions[next(iter(kept.definitions))]
-    with pytest.raises(MsmqError, match="belongs to the step switch, not to back"):
+    with pytest.raises(MsmqError, match="is an option of the step switch, not of back"):
         relays.step(added, "back", replies=True)
     relays.step(added, "switch", replies=True)
     relays.step(added, "done")

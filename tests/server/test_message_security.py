@@ -158,7 +158,7 @@ def test_a_daemon_does_not_start_with_keys_that_others_may_read(tmp_path: Path) 
     data = tmp_path / "data"
     checked("keys", "--data-dir", str(data), "export", str(tmp_path / "out"))
     (data / "keys" / "level-5.pem").chmod(0o644)
-    with pytest.raises(RuntimeError, match="make its mode 0600"):
+    with pytest.raises(RuntimeError, match="set its mode to 0600"):
         Daemon(data).start()
 
 

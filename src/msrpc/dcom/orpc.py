@@ -49,7 +49,7 @@ def refused(call: Call, error: ComError) -> None:
 
 
 class OrpcInterface(ServedInterface):
-    """An interface of objects for the RPC runtime; see `rpc.call.Interface`."""
+    """An interface of objects for the RPC runtime; see `rpc.call.RpcInterface`."""
 
     first_opnum = FIRST_OPNUM  # lower opnums are those of IUnknown, which are not called remotely
 

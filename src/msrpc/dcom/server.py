@@ -142,7 +142,7 @@ class ForeignReference:
 
 
 class ServedInterface:
-    """Base of interfaces for the RPC runtime (`rpc.call.Interface`); subclasses handle calls."""
+    """Base of interfaces for the RPC runtime (`rpc.call.RpcInterface`); subclasses handle calls."""
 
     first_opnum = 0
     open_opnums: frozenset[int] = frozenset()

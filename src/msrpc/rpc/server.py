@@ -105,7 +105,7 @@ class OpenConnection(NamedTuple):
 class RpcServer:
     """Serves interfaces on any number of endpoints, which share associations and therefore context handles.
 
-    `acceptor` creates a security context for each authentication (see `spnego.ntlm_acceptor`). `random` returns random
+    `acceptor` creates a security context for each authentication (see `spnego.acceptor`). `random` returns random
     bytes.
     """
 

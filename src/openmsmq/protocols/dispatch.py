@@ -67,7 +67,7 @@ class NdrInterface:
         return opnum < len(self._handlers) and self._handlers[opnum] is not None
 
     def call(self, call: Call) -> None:
-        """Serve one call; see `rpc.call.Interface`."""
+        """Serve one call; see `rpc.call.RpcInterface`."""
         entry = self._handlers[call.opnum]
         assert entry is not None
         operation, handler = call.in_syntax(entry[0]), entry[1]

@@ -434,7 +434,7 @@ class QmComm(NdrInterface):
         """3.1.4.23. Without a directory there are no MQIS servers, and no forest has a GUID."""
         check(q.dwQueryType in range(5), f"dwQueryType is {q.dwQueryType}, allowed: 0 to 4")
         if q.dwQueryType == QUERY_ENTERPRISE:
-            raise MsmqError(HResult.MQ_ERROR_NO_DS, "no directory")
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "this queue manager has no MQIS directory")
         text = {
             QUERY_SERVERS: "",
             QUERY_TIME_TO_REACH_QUEUE: str(self.manager.machine.default_time_to_reach_queue),

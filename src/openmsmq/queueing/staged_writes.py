@@ -187,7 +187,7 @@ class StagedWrites:
         array('I') with the bytes of each. Much faster if the rows need no individual checks."""
         bounds = array("q", accumulate(sizes, initial=start))
         queue = target.queue
-        if queue is None or not self._are_uniform(stage, target, queue, records, bounds, sizes):
+        if queue is None or not self._can_stage_at_once(stage, target, queue, records, bounds, sizes):
             drafts = [Draft(target, records[begin:end]) for begin, end in pairwise(bounds)]
             return self.stage(stage, drafts, last=last, collect=collect)
         changes = self._changes
@@ -216,7 +216,7 @@ class StagedWrites:
             stage.asking.setdefault(queue.number, []).extend(asking)
         return []
 
-    def _are_uniform(
+    def _can_stage_at_once(
         self, stage: Stage, target: StageTarget, queue: Queue, records: bytearray, bounds: array[int],
         sizes: array[int],
     ) -> bool:  # fmt: skip

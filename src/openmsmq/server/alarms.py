@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 PERIOD: Final = 10.0  # seconds between checks
 WINDOW: Final = 600.0  # seconds within which dead letters are counted
 _SLICE: Final = 100  # queues per event-loop iteration
-_MOST_READS: Final = 500  # messages that one check reads to learn their age
+_MOST_READS: Final = 500  # maximum messages read by one check to get their age
 _DEAD_LETTERS: Final = {SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
 _LOWER_BOUNDS: Final = (0.0, *BUCKETS)
 
@@ -93,8 +93,12 @@ class AlarmWatch:
         self._started: Final = clock()
         self._seen_syncs = list(syncs.counts)
         self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
-        self._stuck: dict[int, tuple[int, float]] = {}  # outgoing queue -> messages sent, since when
-        self._still: dict[str, tuple[int, float]] = {}  # queue of a relay -> messages carried, since when
+        self._stuck: dict[
+            int, tuple[int, float]
+        ] = {}  # outgoing queue -> number of sent messages, and since when it is unchanged
+        self._still: dict[
+            str, tuple[int, float]
+        ] = {}  # queue of a relay -> number of moved messages, and since when it is unchanged
         self._waits: dict[bytes, float] = {}  # transaction that waits for another machine -> since when
         self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and the arrival time of its message
         self.alarms: Final = _known(data_dir)
@@ -272,7 +276,8 @@ class AlarmWatch:
             return None
         return first, message.arrival_time
 
-    # -- telling ---------------------------------------------------------------------------------------------------
+    # -- notification
+    # ---------------------------------------------------------------------------------------------------
 
     def _send(self, events: list[Event]) -> None:
         if not self._queue or not events:

@@ -1,4 +1,4 @@
-"""Rights on the queue manager itself: from a file in the data directory, or the default."""
+"""The security descriptor of the queue manager: from a file in the data directory, or the default."""
 
 from __future__ import annotations
 

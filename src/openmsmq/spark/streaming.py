@@ -153,10 +153,10 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         everything = self.plane.lag(queue, source)
         if self._fails_on_loss:
             raise DataLoss(
-                f"the offset {at} of {queue or source} belongs to an earlier incarnation of the store, which was restored "
-                "from a backup or replaced: messages that arrived since then may never be read. Begin with a "
-                "new checkpoint, and with mode=receive a new or forgotten consumerGroup; failOnDataLoss=false continues "
-                f"after {min(at, everything.stable)}"
+                f"the offset {at} of {queue or source} belongs to an earlier incarnation of the store, which was "
+                "restored from a backup or replaced: messages that arrived since then may never be read. Begin with a "
+                "new checkpoint, and with mode=receive a new or forgotten consumerGroup; failOnDataLoss=false "
+                f"continues after {min(at, everything.stable)}"
             )
         goes_on = min(at, everything.stable)
         skipped = everything.count - self.plane.lag(queue, source, goes_on).count
