@@ -130,7 +130,7 @@ def test_silences_and_thresholds_are_bounded_and_those_that_expired_do_not_count
     rules = Rules(tmp_path)
     for number in range(MOST_SILENCES):
         rules.silence("oldest", f"q{number}")
-    with pytest.raises(AlarmRuleError, match=f"{MOST_SILENCES} silences are in force"):
+    with pytest.raises(AlarmRuleError, match=f"{MOST_SILENCES} silences are active"):
         rules.silence("oldest", "another")
     rules.silence("oldest", "q1")
     rules.now += 3600

@@ -117,7 +117,7 @@ def test_a_row_is_read() -> None:
 def test_a_redirect_is_not_followed_and_the_token_stays_here(status: str) -> None:
     with served(document(NONE)) as other:
         script = answer(b"", status, more=f"Location: {other.url}/api/v1/handles\r\n")
-        with pytest.raises(ApiUnreachable, match="leads on to") as caught:
+        with pytest.raises(ApiUnreachable, match="redirected to") as caught:
             ask(script)
         assert other.url in str(caught.value) and TOKEN not in str(caught.value)
         assert not other.requests

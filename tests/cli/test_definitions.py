@@ -113,7 +113,7 @@ def of_queue(**members: object) -> str:
         (of_queue(permissions=["allow nobody-knows-me WriteMessage"]), "'nobody-knows-me' is not a user"),
         (of_queue(owner="nobody-knows-me"), "'nobody-knows-me' is not a user"),
         (of_queue(sddl="D:(A)"), "queue 'a': "),
-        (of_queue(sddl="D:", owner="everyone"), "give sddl, or owner and permissions"),
+        (of_queue(sddl="D:", owner="everyone"), "specify either sddl, or owner and permissions"),
         (of_queue(name="x" * 5000), "5000 characters"),
         (of_queue(name="x\\y"), "not allowed"),
     ],

@@ -99,7 +99,7 @@ def test_what_the_server_refuses_of_users_is_said(both: LocalAndRemote) -> None:
     for words, code, said in (
         (("remove", "nobody"), NOT_FOUND, "there is no user nobody"),
         (("remove", ""), NOT_FOUND, "a name is empty"),
-        (("remove", ADMINISTRATOR), FAILED, "you can't remove yourself"),
+        (("remove", ADMINISTRATOR), FAILED, "you cannot remove yourself"),
         (("add", USER, "--password-stdin"), FAILED, "exists"),
         (("add", "x" * 300, "--password-stdin"), FAILED, "/name"),
         (("group", "join", "nogroup", USER), NOT_FOUND, "there is no group nogroup"),

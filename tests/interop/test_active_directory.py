@@ -373,7 +373,7 @@ def test_missing_prerequisites_fail_the_start_with_a_remedy(
     assert "no Kerberos ticket for MQ1$" in refused(*options(directory, other))
     assert "no Kerberos ticket for NONE$" in refused(*options(directory, keytab, name="NONE"))
     assert "computer_name is ELSE" in refused(*options(directory, keytab, name="ELSE"), "--directory-account", "MQ1$")
-    assert "gets its identifier from Active Directory, which gives none" in refused(
+    assert "gets its identifier from Active Directory, which did not assign one" in refused(
         *options(directory, keytab, controllers="127.0.0.1:9")
     )
 

@@ -206,6 +206,6 @@ def test_queries_of_a_forest_with_several_domains_go_to_a_real_global_catalog(
         assert "no global catalog answers" not in daemon.log
         with directory.net.refused(0, 3268):
             assert found() == "MQ1\\of-the-forest"
-            assert "no global catalog answers; queues of other domains are not found" in daemon.log
+            assert "no global catalog is available; queues of other domains cannot be found" in daemon.log
         close_all()
     assert "Traceback" not in daemon.log

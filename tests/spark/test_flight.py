@@ -109,7 +109,7 @@ def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(
     ("columns", "options", "said"),
     [
         ("label string", {"defaultQueue": "q"}, "needs the column 'body'"),
-        ("body string", {}, "defaultQueue, or rows with the column destination_queue"),
+        ("body string", {}, "defaultQueue, or write rows with the column destination_queue"),
         ("body string, colour string", {"defaultQueue": "q"}, "'colour' can't be written"),
     ],
 )
@@ -352,7 +352,7 @@ def test_what_a_released_claim_leaves_in_the_queue_is_in_the_log(
         client.release(queue, "lake")
     for _ in range(2):  # logged once, however often Spark commits the batch
         again.reader.commit(end)
-    assert caplog.text.count(f"{queue}: what was read up to {end[queue]['sequence']} is not removed") == 1
+    assert caplog.text.count(f"{queue}: messages read up to {end[queue]['sequence']} could not be removed") == 1
     assert lake.left(service, queue) == ["a", "b"]
 
 

@@ -90,7 +90,7 @@ def parse_answer(objref: bytes) -> tuple[Exported, list[tuple[UUID, int, Standar
     """Parse the result of `make_answer`. Raises BadStubData."""
     properties = _properties(objref, CLSID_OUT, {_SCM_REPLY: d.ScmReplyInfoData, CLSID_OUT: d.PropsOutInfo})
     if _SCM_REPLY not in properties or CLSID_OUT not in properties:
-        raise BadStubData("an activation was answered without ScmReplyInfoData or PropsOutInfo")
+        raise BadStubData("the activation response has no ScmReplyInfoData or PropsOutInfo")
     reply, out = properties[_SCM_REPLY].remoteReply, properties[CLSID_OUT]
     if reply is None or reply.pdsaOxidBindings is None:
         raise BadStubData("an activation was answered without bindings")
@@ -98,7 +98,7 @@ def parse_answer(objref: bytes) -> tuple[Exported, list[tuple[UUID, int, Standar
     for iid, hresult, pointer in zip(out.piid or [], out.phresults or [], out.ppIntfData or [], strict=True):
         reference = unpack(pointer.abData) if pointer is not None else None
         if isinstance(reference, CustomReference):
-            raise BadStubData("an activation was answered with an object by value")
+            raise BadStubData("the activation response has an object by value, which is not supported")
         found.append((UUID(bytes_le=iid), hresult, reference))
     bindings = Bindings.from_wire(reply.pdsaOxidBindings)
     return Exported(reply.Oxid, bindings, reply.ipidRemUnknown, reply.authnHint), found

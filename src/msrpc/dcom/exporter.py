@@ -323,4 +323,4 @@ def _released(target: Exportable) -> None:
     try:
         target.released()
     except Exception:  # the object is gone for its clients, even if it could not free a resource
-        logger.exception("the release of %s failed", type(target).__name__)
+        logger.exception("releasing %s failed", type(target).__name__)

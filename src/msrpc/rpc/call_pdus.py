@@ -222,5 +222,5 @@ def stub_start(header: Header) -> int:
     is_request = header.packet_type == PacketType.REQUEST
     start = CALL_HEADER_SIZE + (16 if is_request and header.flags & PFC_OBJECT_UUID else 0)
     if header.body_end < start:
-        raise RemoteProtocolError("fragment ends inside its header")
+        raise RemoteProtocolError("the fragment ends within its header")
     return start

@@ -274,7 +274,9 @@ class ClientConnection:
             raise RemoteProtocolError(f"{pdu.packet_type.name} that nothing asked for")
         if negotiation.answers is None:
             if len(pdu.answers) != len(negotiation.contexts):
-                raise RemoteProtocolError(f"{len(pdu.answers)} answers for {len(negotiation.contexts)} contexts")
+                raise RemoteProtocolError(
+                    f"{len(pdu.answers)} results for {len(negotiation.contexts)} presentation contexts"
+                )
             negotiation.answers = pdu.answers
         if not isinstance(pdu, AlterContextResp):
             if pdu.max_recv_frag < MIN_FRAGMENT:
@@ -337,19 +339,19 @@ class ClientConnection:
         pieces = self._answers.get(call_id)
         if flags & PFC_FIRST_FRAG:
             if pieces is not None:
-                raise RemoteProtocolError("a second first fragment")
+                raise RemoteProtocolError("received a first fragment twice")
             if flags & PFC_LAST_FRAG:
                 del self._calls[call_id]
                 events.append(ResponseReceived(call_id, stub, header.byte_order))
                 return
             pieces = self._answers[call_id] = []
         elif pieces is None:
-            raise RemoteProtocolError("fragment of an answer that has not begun")
+            raise RemoteProtocolError("fragment of a response whose first fragment was not received")
         if stub:
             pieces.append(stub)
             self._answered += len(stub)
             if self._answered > self.limits.max_call_size:
-                raise RemoteProtocolError(f"answers exceed {self.limits.max_call_size} bytes")
+                raise RemoteProtocolError(f"the response exceeds {self.limits.max_call_size} bytes")
         if flags & PFC_LAST_FRAG:
             del self._calls[call_id], self._answers[call_id]
             stub = b"".join(pieces)

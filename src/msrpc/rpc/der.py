@@ -40,7 +40,7 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _read(data: bytes) -> tuple[int, bytes, bytes]:
     if len(data) < 2:
-        raise AuthenticationError("DER element is cut off")
+        raise AuthenticationError("DER element is truncated")
     tag, length, at = data[0], data[1], 2
     if length & 0x80:
         size = length & 0x7F

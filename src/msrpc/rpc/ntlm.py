@@ -396,7 +396,7 @@ class NtlmAcceptor(_Ntlm):
     def _answer_negotiate(self, token: bytes) -> bytes:
         offered = Negotiate.unpack(token).flags
         if offered & _REQUIRED != _REQUIRED:
-            raise AuthenticationError("the client offers weak NTLM features only")
+            raise AuthenticationError("the client offers only weak NTLM features")
         self._negotiate = token
         self._server_challenge = self._random(8)
         names = self._names

@@ -176,7 +176,7 @@ def _check(data: bytes, kind: int, size: int) -> None:
 
 def _field(data: bytes, at: int) -> bytes:
     if at + 8 > len(data):
-        raise AuthenticationError("NTLM message is cut off")
+        raise AuthenticationError("NTLM message is truncated")
     length, _, offset = struct.unpack_from("<HHI", data, at)
     if length and offset + length > len(data):
         raise AuthenticationError("NTLM field exceeds its message")

@@ -590,7 +590,7 @@ class _Connection(asyncio.Protocol):
         try:
             call.cancel()
         except Exception:
-            log.exception("cancelling %s opnum %d failed", call.interface.name, call.opnum)
+            log.exception("canceling %s opnum %d failed", call.interface.name, call.opnum)
 
     def _end(self, event: ConnectionEnded) -> None:
         assert self._core is not None

@@ -258,7 +258,7 @@ class Binder:
         if going_on:
             assert channel is not None
             if (channel.auth_type, channel.level) != (verifier.auth_type, level):
-                raise RemoteProtocolError("auth type or level changes between two legs")
+                raise RemoteProtocolError("the auth type or level changed between two legs")
         else:
             channel = self._new_channel(verifier, level)
         try:
@@ -298,7 +298,7 @@ class Binder:
         if channel is None or not channel.waits:
             raise RemoteProtocolError("auth3 for a security context that expects none")
         if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
-            raise RemoteProtocolError("auth type or level changes between two legs")
+            raise RemoteProtocolError("the auth type or level changed between two legs")
         try:
             if self._failures.refuses(self._peer_host, Attempt.LOGIN):
                 raise LogonUnavailable("too many have failed")

@@ -90,10 +90,10 @@ def _floors(data: bytes) -> list[tuple[bytes, bytes]]:
     sides = []
     for _ in range(2 * count):
         if at + 2 > len(data):
-            raise BadTower("a floor is cut off")
+            raise BadTower("a floor is truncated")
         (length,) = struct.unpack_from("<H", data, at)
         at += 2 + length
         if at > len(data):
-            raise BadTower("a floor is cut off")
+            raise BadTower("a floor is truncated")
         sides.append(data[at - length : at])
     return list(zip(sides[::2], sides[1::2], strict=True))

@@ -58,7 +58,7 @@ def strip_trailer(
             if (packet_type, seen_drep, rest) != (PacketType.REQUEST, drep, [call_id, context_id, opnum]):
                 raise AuthenticationError("request header differs from the verification trailer")
         elif command & MUST_PROCESS:
-            raise AuthenticationError(f"verification command {kind} is not known")
+            raise AuthenticationError(f"unknown verification command {kind}")
     return stub[:at]
 
 

@@ -244,7 +244,7 @@ class Winbind:
 def _parameters(logon: NetworkLogon, domain: str) -> _Parameters:
     """A user without a domain is one of `domain`, unless the name is a principal's. Raises AuthenticationError."""
     if "\0" in logon.user + logon.domain + logon.workstation:
-        raise AuthenticationError("a name in the login has a NUL")
+        raise AuthenticationError("a name in the login contains NUL")
     of = logon.domain or ("" if "@" in logon.user else domain)
     answers = (len(logon.nt_response), logon.nt_response, len(logon.lm_response), logon.lm_response)
     return _Parameters(

@@ -529,7 +529,7 @@ def purge_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
 
 def _application_queue(site: ActionSite) -> Mapping[str, Any]:
     if site.queue["kind"] not in ("queue", ""):
-        raise ActionRefused(409, f"{site.queue['name']} is a queue of the system: it can't be changed or deleted")
+        raise ActionRefused(409, f"{site.queue['name']} is a system queue, which cannot be changed or deleted")
     return site.queue
 
 

@@ -119,7 +119,7 @@ def certificates_export(configuration: Configuration, owner: str, digest: str) -
         if entry.digest == wanted:
             echo(pem_of(entry.certificate).rstrip("\n"), multiline=True)
             return
-    raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` has them all")
+    raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` lists all")
 
 
 @certificates.command("remove")
@@ -133,7 +133,7 @@ def certificates_remove(configuration: Configuration, owner: str, digest: str, d
         wanted = _digest(digest)
         _change_in_domain(configuration, owner, lambda directory, sid: directory.remove_certificate(sid, wanted))
     elif not CertificatesFile(configuration.data_dir).remove(_owner(configuration, owner), _digest(digest)):
-        raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` has them all")
+        raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` lists all")
 
 
 @click.group()

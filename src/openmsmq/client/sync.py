@@ -442,7 +442,7 @@ class Transaction:
         Raises TransactionUsage if the transaction was not begun with distributed=True."""
         check_not_finished(self.finished)
         if not self._outcomes:
-            raise TransactionUsage(detail="only a transaction that begins with distributed=True takes participants")
+            raise TransactionUsage(detail="only a transaction begun with distributed=True accepts participants")
         if participant not in self._participants:
             self._participants.append(participant)
         return self.uow.hex()

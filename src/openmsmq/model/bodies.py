@@ -66,7 +66,7 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
             try:
                 scaled = value.scaleb(4)
                 if scaled != scaled.to_integral_value():
-                    raise BodyError(f"{value} has more than 4 decimals, which VT_CY can't hold; round it, or send text")
+                    raise BodyError(f"{value} has more than 4 decimals, the limit of VT_CY; round it, or send text")
                 return struct.pack("<q", int(scaled)), VarType.VT_CY
             except (struct.error, ValueError, OverflowError, ArithmeticError) as error:
                 if isinstance(error, BodyError):
@@ -77,7 +77,7 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
             return struct.pack("<d", _to_date(moment)), VarType.VT_DATE
         case UUID():
             return value.bytes_le, VarType.VT_CLSID
-    raise BodyError(f"{type(value).__name__} has no body form; allowed: str, bytes, int, float, bool, datetime, "
+    raise BodyError(f"{type(value).__name__} cannot be a body; allowed: str, bytes, int, float, bool, datetime, "
                     "Decimal and UUID")  # fmt: skip
 
 

@@ -131,10 +131,12 @@ class TransactionManager:
         if transaction is None or transaction.superior is None:
             raise MsmqError(
                 HResult.MQ_ERROR_TRANSACTION_IMPORT,
-                f"transaction {uow.hex()} is not here: the client's transaction manager has to push it first",
+                f"transaction {uow.hex()} is unknown: the transaction manager of the client must push it first",
             )
         if transaction.superior.state is not EnlistmentState.ACTIVE:
-            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_ENLIST, f"transaction {uow.hex()} takes no more work")
+            raise MsmqError(
+                HResult.MQ_ERROR_TRANSACTION_ENLIST, f"transaction {uow.hex()} is ending and accepts no more work"
+            )
 
     def pull(self, uow: bytes, token: PropagationToken, done: Done) -> None:
         """Take part in the transaction of a token. Repeating it with the same superior has no effect (deviation D-24).

@@ -157,7 +157,7 @@ def decode_token(data: bytes) -> PropagationToken:
     reader = _Reader(data, what)
     first, version, uow, level, flags, size, description = _TOKEN_HEAD.unpack(reader.take(_TOKEN_HEAD.size, "the head"))
     if first != 1 or not version:
-        raise BadStructure(f"{what}: its first fields are {first} and {version}, allowed: 1 and at least 1")
+        raise BadStructure(f"{what}: its first fields are {first} and {version}, allowed: 1, and 1 or more")
     if size > len(data) - _TOKEN_HEAD.size:
         raise BadStructure(f"{what}: {size} bytes follow szDesc, only {len(data) - _TOKEN_HEAD.size} remain")
     text, length, _, protocols = _NAME_OBJECT.unpack(reader.take(_NAME_OBJECT.size, "NAMEOBJECTBLOB"))

@@ -102,7 +102,7 @@ class NdrInterface:
         try:
             stub = call.in_syntax(operation).encode_response(response)
         except NdrError:
-            logger.exception("%s: the response can't be encoded, answered with RPC_X_BAD_STUB_DATA", operation.name)
+            logger.exception("%s: cannot encode the response; replying with RPC_X_BAD_STUB_DATA", operation.name)
             call.fault(RPC_X_BAD_STUB_DATA)
             return
         self.send(call, stub, durable)

@@ -282,7 +282,10 @@ class QmComm(NdrInterface):
         share = _share(q.dwShareMode)
         name = from_queue_format(q.pQueueFormat)
         if q.hRemoteQueue:
-            check(access in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {access:#x} with hRemoteQueue")
+            check(
+                access in (Access.RECEIVE, Access.PEEK),
+                f"dwDesiredAccess is {access:#x}, allowed with hRemoteQueue: 0x1 and 0x20",
+            )
         else:
             check(q.dwpRemoteContext == 0, "dwpRemoteContext without hRemoteQueue")
             check(q.dwpQueue == 0, "dwpQueue without hRemoteQueue")

@@ -151,7 +151,8 @@ class Handles:
             self._registry.place_of(name) is None and self._registry.outgoing_queue(name) is None
         ):
             raise MsmqError(
-                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name}: no directory says where this queue is"
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+                f"{name}: the directory does not have the location of this queue",
             )
         return True
 

@@ -222,7 +222,9 @@ class ClaimedBatches(Browsing):
                 raise
             # This reader has no claim on the queue; possibly no reader ever had: the limits went to other queues.
             if self._bulk.cursor(queue, self._group, self._source) is not None:
-                logger.warning("%s: what was read up to %d is not removed and stays in the queue: %s", queue, at, error)
+                logger.warning(
+                    "%s: messages read up to %d could not be removed and stay in the queue: %s", queue, at, error
+                )
             self._removed[queue] = at
 
 

@@ -161,8 +161,8 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         goes_on = min(at, everything.stable)
         skipped = everything.count - self.plane.lag(queue, source, goes_on).count
         logger.warning(
-            "%s: the queue manager's store was restored from a backup since the offset %d; failOnDataLoss=false: going "
-            "on behind %d, %d messages before that are in the queue and are not read",
+            "%s: the store was restored from a backup after the offset %d; failOnDataLoss=false: continuing after %d, "
+            "%d earlier messages in the queue are not read",
             queue or source, at, goes_on, skipped,
         )  # fmt: skip
         return offset(goes_on, 0, self._stores[self.host(queue)])

@@ -54,7 +54,7 @@ class _Writing:
     def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         check_writable(schema)
         if options.defaultQueue is None and "destination_queue" not in plain_names(schema.names):
-            raise OptionError("give defaultQueue, or rows with the column destination_queue")
+            raise OptionError("specify defaultQueue, or write rows with the column destination_queue")
         self.options = options
         self._errors("")  # report an unusable errorPath before any job starts
 

@@ -171,7 +171,9 @@ class MqqbSession(Generic[Token]):
         has more than 4 MiB.
         """
         if not self.room:
-            raise LocalSessionError(f"no room in the window of {self.window.size} packets, state {self.state.name}")
+            raise LocalSessionError(
+                f"the window of {self.window.size} packets is full, or the state {self.state.name} is not OPEN"
+            )
         message.session = None
         packet = message.pack()
         if len(packet) > MAXIMUM_PACKET:
@@ -335,7 +337,7 @@ class MqqbSession(Generic[Token]):
         reader = Reader(packet, "UserMessage")
         message = UserMessage.unpack(reader)
         if reader.remaining:
-            raise BadPacket(f"UserMessage: {reader.remaining} bytes behind the headers")
+            raise BadPacket(f"UserMessage: {reader.remaining} bytes follow the headers")
         if message.user.delivery > RECOVERABLE_DELIVERY:
             raise BadPacket(f"UserHeader: delivery mode {message.user.delivery}, allowed: 0 and 1")
         recoverable = message.user.delivery == RECOVERABLE_DELIVERY

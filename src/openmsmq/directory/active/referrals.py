@@ -34,10 +34,10 @@ class Referral:
         port."""
         parts = urlsplit(url)
         if parts.scheme.lower() != "ldap" or not parts.hostname or parts.port not in (None, _LDAP_PORT):
-            raise ValueError(f"{url!r} is no URL of a domain controller")
+            raise ValueError(f"{url!r} is not the URL of a domain controller")
         _, scope, *_ = (*parts.query.split("?"), "", "")
         if scope and scope.lower() not in _SCOPES:
-            raise ValueError(f"{url!r} has no scope of a search")
+            raise ValueError(f"{url!r} has an unknown search scope")
         return cls(parts.hostname, unquote(parts.path.removeprefix("/")), _SCOPES.get(scope.lower()))
 
 
@@ -104,7 +104,7 @@ class ReferralChain:
         if self._key(place) in self._been:
             raise ReferredElsewhere(f"the referral to {place.host} leads in a circle")
         if len(self._been) > MOST_PLACES:
-            raise ReferredElsewhere(f"more than {MOST_PLACES} referrals were followed for one question")
+            raise ReferredElsewhere(f"more than {MOST_PLACES} referrals in one query")
         self._been.add(self._key(place))
         return place
 
