@@ -360,7 +360,7 @@ class RemoteProcesses:
 
     async def _ping(self, place: HostPort) -> None:
         """Ping a resolver every period, with changes of the held objects. A resolver that does not answer for three
-        periods is gone, and so are its objects."""
+        periods counts as lost, together with its objects."""
         setid, known, sequence = 0, set[int](), 0
         loop = asyncio.get_running_loop()
         answered, pause = loop.time(), 0.0

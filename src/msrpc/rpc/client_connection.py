@@ -359,9 +359,8 @@ class ClientConnection:
             events.append(ResponseReceived(call_id, stub, header.byte_order))
 
     def _open(self, channel: Channel | None, header: Header, raw: bytes, start: int) -> bytes:
-        """The stub of a fragment, checked as the call's channel demands.
-
-        Answers to orphaned calls are opened too, with the channel that they name: their sequence numbers count.
+        """Verify and decrypt a fragment with the channel of its call, and return its stub. Responses to orphaned calls
+        are verified, too, because their sequence numbers count.
         """
         if not header.auth_length:
             if channel is not None and channel.level >= AuthLevel.PKT:

@@ -126,5 +126,5 @@ def choose_security(
 
 
 def filetime() -> int:
-    """The system's clock as FILETIME ([MS-DTYP] 2.3.3): 100 ns since 1601, UTC."""
+    """Return the time of the system clock as FILETIME ([MS-DTYP] 2.3.3): units of 100 ns since 1601 UTC."""
     return time.time_ns() // 100 + EPOCH_AS_FILETIME

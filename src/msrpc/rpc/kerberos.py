@@ -280,8 +280,8 @@ class KerberosAcceptor(_Kerberos):
 
 
 def ap_request(token: bytes) -> bytes:
-    """The AP-REQ alone: DCE style has none of the header of RFC 2743, which some clients send (deviation D-160). Raises
-    AuthenticationError for all else, of which the library would make another mechanism."""
+    """Return the AP-REQ without the header of RFC 2743, which DCE style does not have, but some clients send (deviation
+    D-160). Raises AuthenticationError for any other token, which the library would take for another mechanism."""
     if token[:1] == _INITIAL_CONTEXT_TOKEN:
         inner = der.unwrap(token, _INITIAL_CONTEXT_TOKEN[0])
         headers = (der.wrap(der.OID, oid) + _AP_REQ_FOLLOWS for oid in KERBEROS_OIDS)
@@ -292,8 +292,8 @@ def ap_request(token: bytes) -> bytes:
 
 
 def _context(gss: Any) -> Any:
-    """The library's contexts, whose failed steps raise at once and not at the next access."""
-    # The metaclass sets the attribute to True in every class that is made.
+    """Return a context class of the library that raises errors in the failing step and not at the next access."""
+    # The metaclass sets the attribute to True in each new class.
     made = type("Context", (gss.SecurityContext,), {})
     made.__DEFER_STEP_ERRORS__ = False  # type: ignore[attr-defined]
     return made

@@ -85,7 +85,7 @@ def _groups(information: Any, domain: str) -> Iterator[tuple[str, int]]:
 
 
 def _sid(value: Any) -> str:
-    """[MS-DTYP] 2.4.2.1."""
+    """Return the text of a SID ([MS-DTYP] 2.4.2.1)."""
     if value is None or value.Revision != 1 or len(value.SubAuthority) > _MAX_SUBAUTHORITIES:
         raise AuthenticationError("the logon information has a malformed SID")
     authority = int.from_bytes(bytes(value.IdentifierAuthority.Value), "big")

@@ -118,15 +118,15 @@ class Header:
 
     @property
     def body_end(self) -> int:
-        """Where the body ends, authentication padding included ([MS-RPCE] 2.2.2.11)."""
+        """Offset of the end of the body, including authentication padding ([MS-RPCE] 2.2.2.11)."""
         return self.frag_length - (self.auth_length + SEC_TRAILER_SIZE if self.auth_length else 0)
 
     @classmethod
     def unpack(cls, data: bytes | bytearray, maximum: int = MAX_FRAGMENT) -> Header:
         """Read the header at the start of `data`, which holds at least 16 bytes.
 
-        Raises `RemoteProtocolError` for a version other than 5.0 (3.3.1.5.1), a representation that is not
-        understood, and lengths that contradict each other or `maximum`.
+        Raises `RemoteProtocolError` for a version other than 5.0 (3.3.1.5.1), an unsupported data representation, and
+        lengths that contradict each other or exceed `maximum`.
         """
         major, minor, packet_type, flags = data[0], data[1], data[2], data[3]
         if major != 5 or minor != 0:
@@ -153,12 +153,12 @@ class AuthVerifier:
     padding: bytes = b""
 
     def pack(self) -> bytes:
-        """Padding, trailer and token."""
+        """Encode padding, trailer and token."""
         return self.padding + sec_trailer(self.auth_type, self.level, len(self.padding), self.context_id) + self.value
 
     @classmethod
     def unpack(cls, data: bytes, header: Header, body_start: int) -> AuthVerifier | None:
-        """The verifier at the end of the PDU `data` whose body starts at `body_start`; None without one."""
+        """Decode the verifier at the end of a PDU whose body starts at `body_start`; None if there is none."""
         if not header.auth_length:
             return None
         at = header.body_end
@@ -194,18 +194,18 @@ NULL_SYNTAX: Final = SyntaxId(UUID(int=0), (0, 0))
 
 
 def read_uuid(data: bytes, offset: int, order: ByteOrder) -> UUID:
-    """A UUID with its integer fields in `order` ([MS-RPCE] 2.2.1.1.3)."""
+    """Decode a UUID with integer fields in `order` ([MS-RPCE] 2.2.1.1.3)."""
     raw = bytes(data[offset : offset + 16])
     return UUID(bytes_le=raw) if order == "<" else UUID(bytes=raw)
 
 
 def sec_trailer(auth_type: int, level: int, pad_length: int, context_id: int) -> bytes:
-    """The eight octets before the authentication token."""
+    """Encode sec_trailer, the eight octets before the authentication token."""
     return _SEC_TRAILER_LITTLE.pack(auth_type, level, pad_length, 0, context_id)
 
 
 def frame(packet_type: int, flags: int, call_id: int, body: bytes, verifier: AuthVerifier | None = None) -> bytes:
-    """Header, body and verifier as one little-endian PDU."""
+    """Encode a little-endian PDU of header, body and verifier."""
     tail = verifier.pack() if verifier else b""
     auth_length = len(verifier.value) if verifier else 0
     length = HEADER_SIZE + len(body) + len(tail)
@@ -214,9 +214,9 @@ def frame(packet_type: int, flags: int, call_id: int, body: bytes, verifier: Aut
 
 
 def padded_verifier(auth_type: int, level: int, context_id: int, value: bytes) -> AuthVerifier | None:
-    """A verifier for bind and its relatives, whose bodies end at a multiple of 4; None for an empty token.
+    """Return a verifier for bind PDUs and replies, whose bodies end at a multiple of 4; None for an empty token.
 
-    [MS-RPCE] 2.2.2.11 asks for 16-octet alignment; every known implementation aligns to 4 in these PDUs, and a
-    reader finds the trailer from the end.
+    [MS-RPCE] 2.2.2.11 requires 16-octet alignment, but all known implementations align to 4 in these PDUs, and readers
+    locate the trailer from the end.
     """
     return AuthVerifier(auth_type, level, context_id, value) if value else None

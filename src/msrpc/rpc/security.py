@@ -76,7 +76,7 @@ class NullObserver:
 
 
 class SecurityContext(Protocol):
-    """One side of an authentication exchange, and the keys it ends with (RFC 2743 in DCE style).
+    """One side of an authentication exchange, and the resulting keys (RFC 2743 in DCE style).
 
     Every method raises `AuthenticationError` when the provider refuses. Protected messages must be processed in the
     order in which they travel: signatures carry sequence numbers.
@@ -92,10 +92,10 @@ class SecurityContext(Protocol):
 
     @property
     def always_signs_headers(self) -> bool:
-        """Whether signatures cover header and trailer though it was not negotiated, as those of NTLM do."""
+        """Whether signatures cover header and trailer even if that was not negotiated, as with NTLM."""
 
     def signature_size(self, level: int) -> int:
-        """Length of what `sign`, or at PKT_PRIVACY `wrap`, returns as signature."""
+        """Size in bytes of the signature of `sign` or, at PKT_PRIVACY, of `wrap`."""
 
     def question(self, token: bytes) -> Question | None:
         """Return a query that must be answered before `step` takes this token; None if there is none. Its only effect
@@ -106,16 +106,16 @@ class SecurityContext(Protocol):
         none."""
 
     def sign(self, message: bytes) -> bytes:
-        """GSS_GetMICEx."""
+        """Return the signature (GSS_GetMICEx)."""
 
     def verify(self, message: bytes, signature: bytes) -> None:
-        """GSS_VerifyMICEx."""
+        """Verify the signature (GSS_VerifyMICEx)."""
 
     def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
-        """GSS_WrapEx: (sealed body, signature over all three)."""
+        """Return the encrypted body, and the signature of all three parts (GSS_WrapEx)."""
 
     def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
-        """GSS_UnwrapEx: the plain body."""
+        """Return the decrypted body (GSS_UnwrapEx)."""
 
 
 # A blocking query to another server; must not run in an event loop. Must not raise.
@@ -184,7 +184,7 @@ class Channel:
 
     @property
     def _covers_headers(self) -> bool:
-        """Whether signatures are over header and trailer, too ([MS-RPCE] 3.3.1.5.2.2)."""
+        """Whether signatures cover header and trailer, too ([MS-RPCE] 3.3.1.5.2.2)."""
         return self.header_signing or self.context.always_signs_headers
 
     def close(self, packet_type: int, flags: int, call_id: int, head: bytes, stub: bytes) -> bytes:

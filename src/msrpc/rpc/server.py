@@ -355,7 +355,7 @@ class _Connection(asyncio.Protocol):
         server.statistics.connections += 1
 
     def described(self) -> OpenConnection | None:
-        """None for one that is being closed."""
+        """Return the connection for lists; None if it is being closed."""
         core = self._core
         if core is None:
             return None
@@ -368,13 +368,13 @@ class _Connection(asyncio.Protocol):
             self._receive(self._core, data)
 
     def received(self, data: bytes | None) -> None:
-        """Bytes that the poller has read and its source has not taken; None: there is nothing more to read."""
+        """Process bytes that the poller has read but the source has not handled. None: the connection has ended."""
         core, transport = self._core, self._transport
         if core is None or transport is None or transport.is_closing():
             return
         if data is not None:
             self._receive(core, data)
-        else:  # the transport finds out how the connection has ended
+        else:  # the transport determines how the connection has ended
             self._stop_polling()
             transport.resume_reading()
 
@@ -385,11 +385,11 @@ class _Connection(asyncio.Protocol):
         if not core.waits_for_bytes:
             self._incomplete_since = None
         elif self._incomplete_since is None or core.pdus_received != before:
-            # A busy connection may always be in the middle of something; each whole PDU is progress.
+            # A busy connection may always have an incomplete PDU; each complete one is progress.
             self._incomplete_since = self._heard
 
     def _open_source(self, core: ServerConnection, source: requests.Source) -> None:
-        """Let the source take requests, if nothing else is expected."""
+        """Let the source handle requests, if no other PDUs are expected."""
         caller = core.default_caller
         if core.negotiations != self._known and core.association is not None and caller is not None:
             self._known = core.negotiations

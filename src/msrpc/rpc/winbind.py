@@ -152,7 +152,7 @@ def _library() -> Any:
 
 
 class Winbind:
-    """See the module and `ntlm.DomainUsers`. Thread-safe; each call uses a separate connection to winbind."""
+    """See the module docstring and `ntlm.DomainUsers`. Thread-safe; each call uses a separate connection to winbind."""
 
     def __init__(self, *, first: bool) -> None:
         """Raises WinbindUnavailable without the library. Winbind itself may start later."""
@@ -242,7 +242,9 @@ class Winbind:
 
 
 def _parameters(logon: NetworkLogon, domain: str) -> _Parameters:
-    """A user without a domain is one of `domain`, unless the name is a principal's. Raises AuthenticationError."""
+    """Return the parameters of a logon. A user without a domain belongs to `domain`, unless the name is a principal
+    name.
+        Raises AuthenticationError."""
     if "\0" in logon.user + logon.domain + logon.workstation:
         raise AuthenticationError("a name in the login contains NUL")
     of = logon.domain or ("" if "@" in logon.user else domain)
@@ -254,7 +256,7 @@ def _parameters(logon: NetworkLogon, domain: str) -> _Parameters:
 
 
 def _logged_on(user: Any, logon: NetworkLogon) -> LoggedOn:
-    """Raises AuthenticationError for a user who was accepted without a password."""
+    """Return the result. Raises AuthenticationError for a user accepted without a password check."""
     key = bytes(user.session_key)
     if user.user_flags & _GUEST or not any(key) or not user.sid_count:
         raise AuthenticationError(f"the domain accepted {logon.domain!r} {logon.user!r} only as a guest")

@@ -205,7 +205,7 @@ def keys_remove(configuration: Configuration, queue_manager: str) -> None:
 def _change_in_domain(
     configuration: Configuration, owner: str, change: Callable[[ActiveDirectory, str], Coroutine[None, None, None]]
 ) -> None:
-    """With the caller's ticket: the domain lets users write their own certificates."""
+    """Change certificates in the domain with the ticket of the caller: users may write their own certificates."""
     try:
         locate = located(configuration)
         if locate is None:
@@ -221,7 +221,7 @@ def _change_in_domain(
 
 
 def _owner(configuration: Configuration, text: str) -> str:
-    """A SID, or a GUID, as text."""
+    """Return the SID or GUID of an owner, as text."""
     if text.upper().startswith("S-1-"):
         return text.upper()
     try:

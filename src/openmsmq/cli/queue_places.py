@@ -134,7 +134,7 @@ def queue_with_accounts_place(command: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _nothing(*given: Any, **named: Any) -> None:
-    """The daemon records what is done by the protocols of MSMQ."""
+    """Do nothing: the daemon records changes made through MSMQ protocols."""
 
 
 OPTIONS = {
