@@ -49,6 +49,6 @@ class Splitter:
         if len(partial) < length:
             return None
         pdu = bytes(memoryview(partial)[:length])
-        # bytearray removes its head without moving the rest, so many fragments take linear time.
+        # bytearray removes its head without moving the rest, so that many fragments take linear time.
         del partial[:length]
         return header, pdu
