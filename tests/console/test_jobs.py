@@ -383,7 +383,7 @@ def test_a_job_is_paused_and_canceled_by_page(browser: Browser, client: Client, 
     job = start(client, source, act="copy", all=True, to="job-click-to")
     csrf = browser.field("csrf")
     assert browser.ask("POST", f"/jobs/{job}/pause", {"csrf": csrf}).headers["location"] == f"/jobs/{job}"
-    assert "Go on" in browser.ask("GET", f"/jobs/{job}").text
+    assert "Resume" in browser.ask("GET", f"/jobs/{job}").text
     assert browser.ask("POST", f"/jobs/{job}/cancel", {"csrf": csrf}).status == 303
     assert ended(client, job)["state"] == "canceled"
     answer = browser.ask("POST", f"/jobs/{job}/cancel", {"csrf": csrf})

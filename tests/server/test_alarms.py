@@ -243,7 +243,7 @@ def test_queues_above_the_alarm_limit_of_a_condition_are_counted_in_the_log_and_
     watch.look()
     watch.look()
     assert [record.message for record in caplog.records if "3 more objects" in record.message] == [
-        "alarm quota: 3 more objects are over the threshold; at most 2 alarms of a condition are on at once"
+        "alarm quota: 3 more objects exceed the threshold; at most 2 alarms per condition are active at once"
     ]
     assert read_alarms(tmp_path).beyond == {"quota": 3}
 

@@ -130,8 +130,8 @@ def test_commands_explain_errors(service: Daemon, tmp_path: Path) -> None:
     file.write_bytes(b"text")
     directory = ("--data-dir", str(service.directory))
     for arguments, said in (
-        (("certificates", *directory, "register", SID, str(file)), "can't be used"),
-        (("certificates", *directory, "register", "nobody", str(file)), "can't be used"),
+        (("certificates", *directory, "register", SID, str(file)), "cannot use"),
+        (("certificates", *directory, "register", "nobody", str(file)), "cannot use"),
         (("certificates", *directory, "remove", SID, "00"), "certificates list"),
         (("certificates", *directory, "remove", "nobody", "00"), "is not a user"),
         (("certificates", *directory, "export", SID, "zz"), "is not a digest"),

@@ -117,7 +117,7 @@ def _properties(objref: bytes, clsid: UUID, known: dict[UUID, type] | None = Non
         raise BadStubData("the activation properties are in no OBJREF_CUSTOM of their class")
     data = reference.data
     if len(data) < 8:
-        raise BadStubData("the activation properties are cut short")
+        raise BadStubData("the activation properties are truncated")
     (size,) = struct.unpack_from("<I", data)
     data = data[8 : 8 + size]
     header = deserialize(d.CustomHeader, data)
@@ -128,7 +128,7 @@ def _properties(objref: bytes, clsid: UUID, known: dict[UUID, type] | None = Non
     for raw, length in zip(header.pclsid, header.pSizes, strict=True):
         kind = known.get(UUID(bytes_le=raw))
         if at + length > len(data):
-            raise BadStubData("an activation property is cut short")
+            raise BadStubData("an activation property is truncated")
         if kind is not None:
             found[UUID(bytes_le=raw)] = deserialize(kind, data[at : at + length])
         at += length

@@ -88,7 +88,7 @@ class AsyncConnection(asyncio.Protocol):
         interface = SyntaxId(uuid, version)
         async with self._bind_lock:
             if self._binding is not None and not self._binding.done():
-                await asyncio.wait([self._binding])  # of a task that was cancelled; only one can be under way
+                await asyncio.wait([self._binding])  # started by a task that was canceled; only one can be in progress
             if interface not in self._core.contexts:
                 self._check_connected()
                 choice = self._security or SecurityChoice(0, AuthLevel.NONE, None)

@@ -108,7 +108,7 @@ _LITTLE_DREP: Final = 0x10
 
 
 class _Negotiation:
-    """A bind or alter_context that is under way."""
+    """A bind or alter_context in progress."""
 
     def __init__(self, call_id: int, contexts: tuple[PresentationContext, ...], channel: Channel | None) -> None:
         self.call_id = call_id
@@ -118,7 +118,7 @@ class _Negotiation:
 
 
 class ClientConnection:
-    """See the module. One negotiation may be under way at a time; calls are multiplexed by call id."""
+    """See the module. One negotiation may be in progress at a time; calls are multiplexed by call id."""
 
     def __init__(
         self, *, max_fragment: int | None = None, limits: RpcLimits | None = None, assoc_group_id: int = 0
@@ -174,7 +174,9 @@ class ClientConnection:
         LocalProtocolError for a further security context unless the server takes several ([MS-RPCE] 3.3.1.5.4).
         """
         if self._ended or self._negotiation is not None:
-            raise LocalProtocolError("the connection has ended" if self._ended else "a negotiation is under way")
+            raise LocalProtocolError(
+                "the connection has ended" if self._ended else "another negotiation is in progress"
+            )
         channel = None
         if security is not None:
             if self._channels and not self.features & SECURITY_CONTEXT_MULTIPLEXING:

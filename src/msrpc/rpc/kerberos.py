@@ -51,7 +51,7 @@ def _library() -> Any:
         import gssapi.raw
     except (ImportError, OSError) as error:
         package = raised_class(KerberosUnavailable).requirement
-        advice = f"install it with pip install '{package}', which wants gcc and Debian's libkrb5-dev"
+        advice = f"install it with pip install '{package}', which requires gcc and Debian's libkrb5-dev"
         raise KerberosUnavailable(
             f"Kerberos needs the library gssapi, which can't be loaded ({error}): {advice}"
         ) from None

@@ -1,8 +1,8 @@
 """SPNEGO around NTLM and Kerberos, both roles (RFC 4178, [MS-SPNG]): auth type 9.
 
 The mechanism list is protected by mechListMIC. With NTLM it takes sequence number 0 of each direction with the first
-bytes of its RC4 stream; afterwards the streams begin again while the numbers go on ([MS-SPNG] 3.3.5.1). A client
-with auth type 9 may also send bare NTLM messages, which are passed through.
+bytes of its RC4 stream; afterwards the streams restart, but the numbers continue ([MS-SPNG] 3.3.5.1). A client with
+auth type 9 may also send bare NTLM messages, which are passed through.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> Non
     try:
         write_private(data_dir / name, f"{seq}\n".encode())
     except PrivateFileError as error:
-        logger.warning("alarm event %d was delivered, which could not be written down: %s", seq, error)
+        logger.warning("cannot record that alarm event %d was delivered: %s", seq, error)
 
 
 def event_document(event: Event, machine: str) -> dict[str, Any]:

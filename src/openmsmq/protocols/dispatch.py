@@ -116,7 +116,7 @@ class NdrInterface:
 
     def answer_later(self, call: Call, request: Any, work: Awaitable[Any]) -> None:
         """Answer a call with the response that `work` returns, or with the MsmqError or Fault that it raises. If `work`
-        returns None, it has answered by itself. It is canceled if the client cancels the call or disconnects."""
+        returns None, it has already replied. It is canceled if the client cancels the call or disconnects."""
         operation = self.description.operations[call.opnum]
         task = asyncio.ensure_future(work)
         call.waits()

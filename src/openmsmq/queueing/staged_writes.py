@@ -384,7 +384,7 @@ class StagedWrites:
             try:
                 if (idle := self._sinks.writer_idle(sink)) >= limit:
                     dropped += self._drop_abandoned(sink, idle)
-            except Exception as error:  # such as a full disk; go on with the other sinks
+            except Exception as error:  # such as a full disk; continue with the other sinks
                 LEFT_OUT.note("abandoned stages", f"sink {sink}", error)
         self._sinks.forget_batch_writes(self._changes.clock() // 1000 - limit // 1000)
         return dropped

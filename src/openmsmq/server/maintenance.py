@@ -75,7 +75,7 @@ class Maintenance:
                 logger.error("checkpoint or compaction failed: %s", error)
             except StoreFailed:
                 return  # already logged by the committer
-            except Exception:  # a bug: disk checks and the detection of a take-over must go on
+            except Exception:  # a bug: disk checks and the detection of a take-over must continue
                 logger.exception("checkpoint or compaction failed; next attempt in %.0f s", AFTER_A_BUG)
                 self._no_work_before = time.monotonic() + AFTER_A_BUG
 

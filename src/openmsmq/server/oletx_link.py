@@ -80,7 +80,7 @@ class OleTxLink:
             task.add_done_callback(tasks.discard)
 
     def hang_up(self, session: Session) -> None:
-        """Close the connection to the partner; calls under way are canceled, except a goodbye."""
+        """Close the connection to the partner; running calls are canceled, except a goodbye."""
         binding = self._bindings.pop(session, None)
         if binding is not None:
             self._spawn(self._close(binding))

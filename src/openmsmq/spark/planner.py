@@ -183,7 +183,7 @@ class Planner:
             return {"reason": f"no Arrow Flight at {parsed.host}, port {parsed.flightPort}"}
         port = _arrow_port(parsed, parsed.host, "write")
         if port is None:
-            return {"reason": f"{parsed.host} takes no rows by Arrow streams"}
+            return {"reason": f"{parsed.host} does not accept rows in Arrow streams"}
         stage = {"sink": writer.sink, "transactional": parsed.transactional}
         if parsed.defaultQueue is not None:
             stage["default_queue"] = parsed.defaultQueue

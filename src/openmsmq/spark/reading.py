@@ -44,7 +44,7 @@ class DataLoss(RuntimeError):
 def queue_lost(queue: str, error: MsmqError) -> DataLoss:
     """Return the error for a deleted queue of a stream."""
     return DataLoss(
-        f"queue {queue}, which is read, is not there any more ({error}); failOnDataLoss=false goes on without it"
+        f"queue {queue}, which this query reads, no longer exists ({error}); failOnDataLoss=false continues without it"
     )
 
 

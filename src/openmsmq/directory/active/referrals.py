@@ -77,7 +77,7 @@ class ReferralChain:
                 return self._enter(self._place(url))
             except (ValueError, ReferredElsewhere) as error:
                 reasons.append(str(error))
-        raise ReferredElsewhere(f"{self._base}: {'; '.join(reasons) or 'the controller refers to nobody'}")
+        raise ReferredElsewhere(f"{self._base}: {'; '.join(reasons) or 'the referral names no controller'}")
 
     def elsewhere(self, url: str) -> ReferralTarget | None:
         """Return another place to search; None if it is not a domain, such as the Configuration naming context or a DNS

@@ -103,7 +103,7 @@ def _explain(page: Page, name: str) -> None:
         reason = find_reason(name)
     except ValueError:  # the row that sums up all others
         return
-    again = " They would die again as they are." if reason.fails_again else ""
+    again = " Unchanged, they would become dead letters again." if reason.fails_again else ""
     command = f"openmsmq dlq return --reason {reason.slug} --dry-run"
     page.explained(reason.name, reason.slug, f"{reason.sentence} {reason.remedy}{again}", command)
 
