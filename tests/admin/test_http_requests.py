@@ -137,7 +137,7 @@ def test_a_body_without_end_is_not_read_to_its_end(chunked: bool, monkeypatch: p
             connection.sendall(b"10000\r\n" + piece + b"\r\n" if chunked else piece)
             sent += len(piece)
 
-    with pytest.raises(ApiUnreachable, match=r"more than 1,048,576 bytes"):
+    with pytest.raises(ApiUnreachable, match=r"exceeds 1,048,576 bytes"):
         ask(pour)
     assert sent < 64 << 20
 

@@ -89,7 +89,7 @@ def test_a_dry_run_with_a_wrong_count_is_made_again_and_can_be_carried_out(
     browser.ask("POST", "/plan", plan)
     form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', browser.last.text))
     answer = browser.ask("POST", "/carry-out", {**form, "count": "3"})
-    assert answer.status == 412 and 'value="3"' in answer.text and "Nothing was done" in answer.text
+    assert answer.status == 412 and 'value="3"' in answer.text and "Nothing was changed" in answer.text
     form["selection"] = browser.field("selection")
     assert "1 done" in browser.ask("POST", "/carry-out", {**form, "count": "1"}).text
     assert [message["label"] for message in client.messages(queue)] == ["b", "c"]

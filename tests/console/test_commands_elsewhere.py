@@ -306,7 +306,7 @@ def test_an_import_that_is_not_what_was_planned_is_said(
 
     monkeypatch.setattr(by_http, "_ask", ask)
     ended = both.there("definitions", "import", str(tmp_path / "f.json"))
-    assert ended.code == FAILED and "the import has 0 steps, and its dry run" in ended.stderr
+    assert ended.code == FAILED and "the import had 0 steps, but its dry run had" in ended.stderr
 
 
 # -- backups -------------------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ def test_the_list_is_bounded_and_keeps_what_is_under_way() -> None:
     assert len(jobs.views()) == MOST_KEPT and jobs.get(first.view.id) is first
     for _ in range(MOST_RUNNING - 1):
         jobs.begin("messages", **GIVEN)
-    with pytest.raises(ActionRefused, match="under way"):
+    with pytest.raises(ActionRefused, match="jobs are running"):
         jobs.begin("messages", **GIVEN)
     jobs.begin("backup", **GIVEN)  # the limit of message jobs does not apply
 

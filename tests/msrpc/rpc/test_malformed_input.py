@@ -341,4 +341,4 @@ def test_the_authentication_stays_what_it_was_between_two_legs(auth_type: int, l
     pair.serve(Bind(1, (CONTEXT,), verifier=AuthVerifier(10, AuthLevel.PKT_INTEGRITY, 1, NEGOTIATE)).pack())
     assert not pair.ended
     pair.serve(AlterContext(2, (CONTEXT,), verifier=AuthVerifier(auth_type, level, 1, NEGOTIATE)).pack())
-    assert pair.ended == ["auth type or level changed between two legs"]
+    assert pair.ended == ["the auth type or level changed between two legs"]
