@@ -32,9 +32,11 @@ MAX_HANDLES_OF_HOST: Final = 262_144
 class Holder:
     """Holder of an object behind a handle: a caller in an association, with a level of protection.
 
-    Attributes: association: where the handle is valid. sid: security identifier of the caller; None for an anonymous
-        caller, which differs from every other caller. level: minimum authentication level for using the handle. An
-        unsigned request, which anyone could have forged, must not act for a caller who signs.
+    Attributes:
+        association: where the handle is valid.
+        sid: security identifier of the caller; None for an anonymous caller, which differs from every other caller.
+        level: minimum authentication level for using the handle. An unsigned request, which anyone could have forged,
+            must not act for a caller who signs.
     """
 
     association: Association

@@ -39,7 +39,8 @@ def denied_hint(operation: str, what: str, access: int = 0) -> str:
     """Return a hint, appended to the error of a denied operation on the queue `what`: the required right and the
     command that grants it. Empty if no right would help.
 
-    Args: access: requested access mode of an open, 0 for other operations.
+    Args:
+        access: requested access mode of an open, 0 for other operations.
     """
     queue: str | None = what
     if access:

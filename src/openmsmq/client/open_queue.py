@@ -81,7 +81,7 @@ class OpenQueue(ABC):
     def take(self, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
         """Receive a message: the first one, or the current one of a cursor."""
 
-    # -- what not every protocol has ---------------------------------------------------------------------------
+    # -- operations that some protocols lack -------------------------------------------------------------------
 
     def send(self, message: Message, uow: bytes | None) -> Steps[bytes]:
         """Send a message. Return its identifier, 20 bytes."""
@@ -120,7 +120,7 @@ class OpenQueue(ABC):
             f"{self.name} was opened through {self.protocol}, which has no {what}; {has}",
         )
 
-    # -- made of the above -------------------------------------------------------------------------------------
+    # -- operations built on those above -----------------------------------------------------------------------
 
     def take_by_correlation_identifier(self, wanted: bytes, timeout: int, clock: Clock) -> Steps[TakenMessage]:
         """Receive the first message with a correlation identifier of 20 bytes. Waits at most `timeout` milliseconds.

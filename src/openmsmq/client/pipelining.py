@@ -19,9 +19,11 @@ _MOST_BYTES: Final = 1 << 20  # maximum bytes of all concurrent operations; a la
 class MessagesNotSent(MsmqError):
     """Some messages of a `send_many` were not sent; `hresult` is that of the first error.
 
-    Attributes: errors: the error of each message that failed, by its position from 0 on. After the first one, no
-        further messages were sent. sent: the identifier of each message, by its position; None for one that failed.
-        Messages that were not tried are not in it.
+    Attributes:
+        errors: the error of each message that failed, by its position from 0 on. After the first one, no further
+            messages were sent.
+        sent: the identifier of each message, by its position; None for one that failed. Messages that were not tried
+            are not in it.
     """
 
     def __init__(self, errors: dict[int, MsmqError], sent: list[str | None]) -> None:

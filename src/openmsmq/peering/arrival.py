@@ -71,9 +71,11 @@ _NOT_TAKEN = (DeliveryResult.COMES_AGAIN, DeliveryResult.OUT_OF_ORDER)
 class Disposition(NamedTuple):
     """The result for a packet.
 
-    Attributes: is_stored: something was written that must be durable before the packet is acknowledged. source: for a
-        transactional message that was accepted or rejected in order, the position of its source. answer: reply to be
-        sent on the session of the message, without being stored."""
+    Attributes:
+        is_stored: something was written that must be durable before the packet is acknowledged.
+        source: for a transactional message that was accepted or rejected in order, the position of its source.
+        answer: reply to be sent on the session of the message, without being stored.
+    """
 
     fate: DeliveryResult
     message_class: MessageClass | None = None
@@ -113,12 +115,16 @@ class Arrived(NamedTuple):
 class ArrivalBatch:
     """Messages that arrived together and are processed as one change.
 
-    Attributes: address: address of the peer of the session. met: the sources of transactional messages, by identifier,
-        queue and name; not all of them are kept yet. sources: the sequences that advance, with their previous state.
-        tried: the same for sequences without an accepted message. identifiers: identifiers added to the history.
-        recoverable: identifiers to be stored. arrived: data for management properties. refused: reasons of refusals,
-        and the queue managers that sent the messages. allowed: whether a sender, authenticated or not, may send to a
-        queue, by its number.
+    Attributes:
+        address: address of the peer of the session.
+        met: the sources of transactional messages, by identifier, queue and name; not all of them are kept yet.
+        sources: the sequences that advance, with their previous state.
+        tried: the same for sequences without an accepted message.
+        identifiers: identifiers added to the history.
+        recoverable: identifiers to be stored.
+        arrived: data for management properties.
+        refused: reasons of refusals, and the queue managers that sent the messages.
+        allowed: whether a sender, authenticated or not, may send to a queue, by its number.
     """
 
     work: Arriving

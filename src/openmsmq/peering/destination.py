@@ -16,10 +16,15 @@ from openmsmq.transport.connecting import ConnectMachine, NextHop
 class Destination:
     """A queue manager or host to which outgoing queues send.
 
-    Attributes: queues: those with messages to send, served in rotation. members: all queues that have had messages so
-        far. attempt: the name resolution or connect in progress. timer: timer of the next attempt. last_error: why
-        there is no connection. claim: text if a session from another address claims to be this queue manager.
-        claimed_at: the last such address."""
+    Attributes:
+        queues: those with messages to send, served in rotation.
+        members: all queues that have had messages so far.
+        attempt: the name resolution or connect in progress.
+        timer: timer of the next attempt.
+        last_error: why there is no connection.
+        claim: text if a session from another address claims to be this queue manager.
+        claimed_at: the last such address.
+    """
 
     target: ResolvedTarget
     reaching: ConnectMachine = field(default_factory=ConnectMachine)

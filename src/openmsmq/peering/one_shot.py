@@ -52,9 +52,11 @@ class SendProgress(Enum):
 class SendReport:
     """Outcome of a send. `failure` is empty for success; otherwise it describes the failure, which happened at `step`.
 
-    Attributes: address: address that answered. peer: identifier of the queue manager at the address, 16 bytes.
-        identifier: identifier of the message, as text. fate: `saved` (stored on the disk of the other queue manager) or
-        `accepted` (by the transactional queue).
+    Attributes:
+        address: address that answered.
+        peer: identifier of the queue manager at the address, 16 bytes.
+        identifier: identifier of the message, as text.
+        fate: `saved` (stored on the disk of the other queue manager) or `accepted` (by the transactional queue).
     """
 
     step: SendProgress = SendProgress.RESOLVE

@@ -29,8 +29,10 @@ _BUFFER = 8192  # receive buffer in bytes; replies to older datagrams would be t
 async def ask(address: str, port: int, identifier: bytes, timeout: float, source: str = "") -> bool:
     """Ask the queue manager at a host whether it would accept a session.
 
-    Args: identifier: identifier of this queue manager, 16 bytes. timeout: seconds to wait for the reply; other
-        datagrams are ignored. source: local address, empty for the choice of the system.
+    Args:
+        identifier: identifier of this queue manager, 16 bytes.
+        timeout: seconds to wait for the reply; other datagrams are ignored.
+        source: local address, empty for the choice of the system.
 
     Raises TimeoutError, OSError.
     """

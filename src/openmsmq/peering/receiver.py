@@ -24,9 +24,13 @@ logger = logging.getLogger(__name__)
 class ReceivedOutcome:
     """Decisions about a batch of messages.
 
-    Attributes: receipts: acknowledged once the change is durable. moved: sequences whose positions may be acknowledged
-        once the change is durable. answers: sent back at once. must_resend: a message could not be stored, so the peer
-        must resend it. accepted: at least one message was accepted."""
+    Attributes:
+        receipts: acknowledged once the change is durable.
+        moved: sequences whose positions may be acknowledged once the change is durable.
+        answers: sent back at once.
+        must_resend: a message could not be stored, so the peer must resend it.
+        accepted: at least one message was accepted.
+    """
 
     receipts: list[int] = field(default_factory=list)
     moved: dict[SourceState, SequencePosition] = field(default_factory=dict)

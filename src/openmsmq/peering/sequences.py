@@ -36,8 +36,10 @@ class Identifiers:
 class QueueSequence:
     """The sequence of one outgoing queue.
 
-    Attributes: peer: the queue manager on whose session the latest message was sent; empty before. pending: durable
-        numbers of messages to be sent, in order. is_waiting: numbers were assigned that are not durable yet.
+    Attributes:
+        peer: the queue manager on whose session the latest message was sent; empty before.
+        pending: durable numbers of messages to be sent, in order.
+        is_waiting: numbers were assigned that are not durable yet.
     """
 
     queue: OutgoingQueue

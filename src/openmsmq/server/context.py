@@ -21,10 +21,13 @@ from openmsmq.store import Store
 class DaemonContext:
     """The queue manager, and objects that exist before the first call.
 
-    Attributes: qualified_name: DNS name of this machine. audit: the audit log; None if it is off. syncs: the durations
-        of syncs of the store. tidy: set when an administrator requests the disk space of deleted messages. is_owner:
-        returns whether the store still belongs to this daemon; otherwise the daemon ends. store_failed: ends the
-        daemon.
+    Attributes:
+        qualified_name: DNS name of this machine.
+        audit: the audit log; None if it is off.
+        syncs: the durations of syncs of the store.
+        tidy: set when an administrator requests the disk space of deleted messages.
+        is_owner: returns whether the store still belongs to this daemon; otherwise the daemon ends.
+        store_failed: ends the daemon.
     """
 
     configuration: Configuration

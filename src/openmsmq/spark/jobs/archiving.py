@@ -85,16 +85,23 @@ def archive(
 ) -> Archived:
     """Archive the messages of queues, continuing where the last run with the same checkpoint ended.
 
-    Args: spark: the session. server: the queue manager. queues: path names; empty for system queues. to: directory on a
-        file system that Spark supports; with delta, delta-rs must support it, too. format: one of FORMATS. source: one
-        of SOURCES. group: consumer group, with which archived messages are removed from the queue. None: they stay.
+    Args:
+        spark: the session.
+        server: the queue manager.
+        queues: path names; empty for system queues.
+        to: directory on a file system that Spark supports; with delta, delta-rs must support it, too.
+        format: one of FORMATS.
+        source: one of SOURCES.
+        group: consumer group, with which archived messages are removed from the queue. None: they stay.
         continuous: seconds between batches, until `stop`. None: archive the present messages, then merge small files.
         checkpoint: directory for the position of Spark; None for one in `to`, separate for each set of queues.
         batch_rows: maximum messages per batch. None for 100,000, or for the default of the data source if messages are
-        removed with MS-MQRR, whose offsets are as long as their batches. on_batch: called after each written batch.
+            removed with MS-MQRR, whose offsets are as long as their batches.
+        on_batch: called after each written batch.
         stop: ends the run.
 
-    Raises: PipelineError: an argument is invalid, or a batch failed. Nothing is lost; the next run continues.
+    Raises:
+        PipelineError: an argument is invalid, or a batch failed. Nothing is lost; the next run continues.
     """
     _check(format, source, queues)
     files = ArchiveFiles(spark, to)

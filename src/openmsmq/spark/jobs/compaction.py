@@ -57,11 +57,15 @@ def compact(
 ) -> Compacted:
     """Merge the small files of an archive, Parquet or Delta.
 
-    Args: spark: the session. directory: directory of the archive. target: desired file size in bytes; larger files are
-        not changed. at_least: minimum number of small files for a merge of a partition. on_merge: called after each
-        merge with the result so far.
+    Args:
+        spark: the session.
+        directory: directory of the archive.
+        target: desired file size in bytes; larger files are not changed.
+        at_least: minimum number of small files for a merge of a partition.
+        on_merge: called after each merge with the result so far.
 
-    Raises: PipelineError: another process is compacting the archive.
+    Raises:
+        PipelineError: another process is compacting the archive.
     """
     files = ArchiveFiles(spark, directory)
     if not files.exists(""):

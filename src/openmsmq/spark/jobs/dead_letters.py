@@ -81,11 +81,14 @@ def return_to_source(
 ) -> list[Returned]:
     """Send dead letters to their destination queues, and remove them from the dead-letter queues.
 
-    Args: spark: the session. server: the queue manager. Its RPC port is required even if dead letters are read through
-        Flight. where: Spark SQL expression over the columns; None for all. dry_run: return the dead letters without
-        sending them.
+    Args:
+        spark: the session.
+        server: the queue manager. Its RPC port is required even if dead letters are read through Flight.
+        where: Spark SQL expression over the columns; None for all.
+        dry_run: return the dead letters without sending them.
 
-    Returns: All selected dead letters, with an error if one was not returned, for example because its queue no longer
+    Returns:
+        All selected dead letters, with an error if one was not returned, for example because its queue no longer
         exists. Messages that another client has received meanwhile are left out.
     """
     try:

@@ -19,10 +19,14 @@ from openmsmq.spark.plane import by_flight, connect
 class Server:
     """A queue manager.
 
-    Attributes: host: name or address. port: RPC port. flight_port: port of Arrow Flight. user: USER or DOMAIN\\USER;
-        None for an anonymous caller. credential: the password: env:NAME, file:PATH or the password itself. Spark
-        workers resolve it, too. protocol: auto, flight or remoteread, as in the data source. tls_root: file with the
-        root certificate for Arrow Flight.
+    Attributes:
+        host: name or address.
+        port: RPC port.
+        flight_port: port of Arrow Flight.
+        user: USER or DOMAIN\\USER; None for an anonymous caller.
+        credential: the password: env:NAME, file:PATH or the password itself. Spark workers resolve it, too.
+        protocol: auto, flight or remoteread, as in the data source.
+        tls_root: file with the root certificate for Arrow Flight.
     """
 
     host: str = "127.0.0.1"

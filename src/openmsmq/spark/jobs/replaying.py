@@ -52,11 +52,17 @@ def replay(
     With Arrow Flight, they are sent in one transaction: all or none. With `rate`, or without Flight, they are sent one
     by one; after a failure, the messages before it have been sent.
 
-    Args: spark: the session. server: the queue manager. directory: directory of the archive. to: path name or format
-        name of the queue. where: Spark SQL expression over the columns of the archive. rate: maximum number of messages
-        per second. on_sent: called with the number of messages sent.
+    Args:
+        spark: the session.
+        server: the queue manager.
+        directory: directory of the archive.
+        to: path name or format name of the queue.
+        where: Spark SQL expression over the columns of the archive.
+        rate: maximum number of messages per second.
+        on_sent: called with the number of messages sent.
 
-    Raises: PipelineError: has the cause and the number of messages sent before.
+    Raises:
+        PipelineError: has the cause and the number of messages sent before.
     """
     frame = selection(spark, directory, where)
     if rate is not None and rate <= 0:

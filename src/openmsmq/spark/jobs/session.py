@@ -41,10 +41,13 @@ class PipelineError(RuntimeError):
 def session(master: str = "local[*]", name: str = "openmsmq", quiet: bool = True) -> SparkSession:
     """Return the active session, or a new one with UTC, zstd and the format `msmq`.
 
-    Args: master: master URL of Spark. name: name of the application. quiet: discard all output of a new JVM, such as
-        warnings; failures are still raised.
+    Args:
+        master: master URL of Spark.
+        name: name of the application.
+        quiet: discard all output of a new JVM, such as warnings; failures are still raised.
 
-    Raises: PipelineError: Java is missing, or Spark does not start.
+    Raises:
+        PipelineError: Java is missing, or Spark does not start.
     """
     if SparkSession.getActiveSession() is None and _java() is None:
         raise PipelineError("Spark requires Java 17 or later, which is not installed: install default-jre-headless")

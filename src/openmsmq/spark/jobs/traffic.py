@@ -23,9 +23,13 @@ _COLUMNS = ("queue", "source", "arrival_time", "sent_time", "body_size")
 class Figures:
     """Traffic of one queue or all queues, in one hour or in total.
 
-    Attributes: queue: path name; `ALL` for all. source: source as in the data source. hour: start of the hour, UTC;
-        None for the total. messages, bytes: number of messages, and bytes of their bodies. sizes: percentiles of body
-        sizes in bytes. times: percentiles of the time in queue in seconds; None if unknown.
+    Attributes:
+        queue: path name; `ALL` for all.
+        source: source as in the data source.
+        hour: start of the hour, UTC; None for the total.
+        messages, bytes: number of messages, and bytes of their bodies.
+        sizes: percentiles of body sizes in bytes.
+        times: percentiles of the time in queue in seconds; None if unknown.
     """
 
     queue: str
@@ -63,8 +67,11 @@ def archived_traffic(spark: SparkSession, directory: str) -> Traffic:
 def live_traffic(spark: SparkSession, server: Server, queues: Sequence[str] = (), source: str = "queue") -> Traffic:
     """Return the traffic of the messages that are currently in queues or journals. Raises PipelineError.
 
-    Args: spark: the session. server: the queue manager. queues: path names; none for all private queues. source:
-        `queue`: times are ages of messages; `journal`: times from send to receive.
+    Args:
+        spark: the session.
+        server: the queue manager.
+        queues: path names; none for all private queues.
+        source: `queue`: times are ages of messages; `journal`: times from send to receive.
     """
     if source not in ("queue", "journal"):
         raise PipelineError(f"source is {source!r}, allowed: queue, journal")

@@ -33,8 +33,10 @@ def seconds(value: float) -> str:
 class Unit:
     """Unit of an axis.
 
-    Attributes: text: formats a value. marks: values that a logarithmic axis may mark, in ascending order. base: even
-        marks are 1, 2 or 5 times a power of ten, or powers of two.
+    Attributes:
+        text: formats a value.
+        marks: values that a logarithmic axis may mark, in ascending order.
+        base: even marks are 1, 2 or 5 times a power of ten, or powers of two.
     """
 
     text: Callable[[float], str]
