@@ -173,7 +173,7 @@ def test_column_names_are_case_insensitive() -> None:
     """As in Spark."""
     assert projection(StructType([StructField("LABEL", StringType())]), "none") == ["label"]
     check_writable(StructType([StructField("BODY", StringType())]))
-    with pytest.raises(ColumnError, match="'body' is there twice"):
+    with pytest.raises(ColumnError, match="'body' occurs more than once"):
         check_writable(StructType([StructField("BODY", StringType()), StructField("body", StringType())]))
 
 

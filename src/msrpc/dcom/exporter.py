@@ -217,7 +217,7 @@ class Exporter:
             kind = type(interface.object.target).__name__
             raise ComError(
                 ComResult.E_ACCESSDENIED,
-                f"an {kind} of {owner}, made at {owner.level.name}, was refused to {caller} at {caller.level.name}",
+                f"{kind} of {owner}, created at {owner.level.name}, was refused to {caller} at {caller.level.name}",
             )
 
     def query(

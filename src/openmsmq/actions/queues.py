@@ -392,7 +392,7 @@ def create_queue(site: ActionSite, given: NewQueue) -> ActionPlan[PlannedQueue, 
         for row in site.daemon.queues():
             if row["kind"] == "queue" and row["name"].partition("\\")[2].casefold() == wanted:
                 return queue_of(row)
-        raise ActionRefused(500, f"{path} was created, and is not there any more")
+        raise ActionRefused(500, f"{path} was created, but has already been deleted")
 
     def exists() -> bool:
         if not given.public:

@@ -163,10 +163,10 @@ class HttpRequests:
         if status not in _DONE:
             raise self._refusal(status, kind, answer)
         if kind != "application/json":
-            raise self._stranger(f"{path} is answered with the type {kind[:60]!r}")
+            raise self._stranger(f"the response to {path} has the type {kind[:60]!r}")
         document = parsed(answer)
         if not isinstance(document, dict):
-            raise self._stranger(f"{path} is not answered with a JSON object")
+            raise self._stranger(f"the response to {path} is not a JSON object")
         return document
 
     def _exchange(self, method: str, target: str, document: Mapping[str, Any] | None) -> tuple[int, str, bytes]:

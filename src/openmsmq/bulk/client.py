@@ -2,7 +2,7 @@
 
 A position is a sequence number of a queue; a range `start, end` contains the messages with start < sequence <= end.
 `queue` is a path name (`.\\private$\\orders`, or `orders` for short), a format name, or empty for sources of the
-machine; `source` is one of `schema.SOURCES`.
+machine; `source` is one of `message_columns.SOURCES`.
 
 Every failure is an MsmqError with its HRESULT, or a ConnectionError; both name the object.
 """

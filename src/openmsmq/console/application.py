@@ -128,7 +128,7 @@ class Web:
                         raise Problem(413, f"the body exceeds {BODY} bytes", headers={"Connection": "close"})
                     parts.append(part)
         except TimeoutError:
-            raise Problem(408, f"the body has not come within {BODY_SECONDS:.0f} s",
+            raise Problem(408, f"the body was not received within {BODY_SECONDS:.0f} s",
                           headers={"Connection": "close"}) from None  # fmt: skip
         return b"".join(parts)
 

@@ -86,7 +86,7 @@ def decode_body(body: bytes, body_type: int) -> BodyValue:
     try:
         return _decode(body, body_type)
     except (struct.error, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise BodyError(f"a body of {len(body)} bytes is no VARTYPE {body_type:#x}: {error}") from None
+        raise BodyError(f"a body of {len(body)} bytes cannot be decoded as VARTYPE {body_type:#x}: {error}") from None
 
 
 def _decode(body: bytes, body_type: int) -> BodyValue:

@@ -110,8 +110,9 @@ class KnownAddresses:
             return [oldest]
         if not self._is_full:
             logger.warning(
-                "%d queue managers without a route have been here within two days, the most whose addresses are kept; "
-                "messages for others go to any peer claiming their identifier. Name them in routing_file", MOST_KNOWN,
+                "%d queue managers without a route have connected within two days, which is the limit of stored "
+                "addresses; messages for others go to any peer claiming their identifier. Name them in routing_file",
+                MOST_KNOWN,
             )  # fmt: skip
         self._is_full = True
         return None

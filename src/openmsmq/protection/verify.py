@@ -95,7 +95,7 @@ def verify(packet: UserMessage, body: bytes, policy: CryptoPolicy, reading: Read
         if check(key, signature[::-1], signed_bytes(packet, version, body, reading)):
             return version
     raise ProtectionError(
-        CryptoFault.BAD_SIGNATURE, "the signature is not that of this message by the sender's certificate"
+        CryptoFault.BAD_SIGNATURE, "the signature does not match the message and the sender's certificate"
     )
 
 

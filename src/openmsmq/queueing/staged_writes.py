@@ -93,7 +93,7 @@ class StagedWrites:
         if not sink or len(sink) > MAXIMUM_GROUP_NAME:
             raise IllegalPropertyValue(detail=f"{sink!r}: the name of a sink has 1 to {MAXIMUM_GROUP_NAME} characters")
         if not 0 <= batch <= LAST_BATCH or partition < 0:
-            raise IllegalPropertyValue(detail=f"batch {batch}, partition {partition}: numbers from 0")
+            raise IllegalPropertyValue(detail=f"batch is {batch}, partition {partition}; allowed: 0 or more")
         self._sinks.check_batch(sink, batch, caller, query)
         if not self._shares.has_room(caller.sid):
             raise InsufficientResources(
