@@ -108,7 +108,7 @@ def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("label string", {"defaultQueue": "q"}, "needs the column 'body'"),
+        ("label string", {"defaultQueue": "q"}, "the column 'body' is missing"),
         ("body string", {}, "defaultQueue, or write rows with the column destination_queue"),
         ("body string, colour string", {"defaultQueue": "q"}, "'colour' can't be written"),
     ],

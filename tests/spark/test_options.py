@@ -105,7 +105,7 @@ def test_a_schema_of_the_user_is_a_projection() -> None:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (StructField("label", StringType()), "needs the column 'body'"),
+        (StructField("label", StringType()), "the column 'body' is missing"),
         (StructField("sequence", LongType()), "'sequence' can't be written; allowed: correlation_id"),
         (StructField("priority", LongType()), "'priority' is bigint, not int"),
     ],
