@@ -71,7 +71,7 @@ def test_a_decimal_that_a_currency_cannot_hold_is_refused():
 def test_the_error_of_a_message_over_the_limit_names_the_limit(qm):
     with qm.open(QUEUE, "send") as queue:
         for size in ((4 << 20), (4 << 20) + 1, 8 << 20):
-            with pytest.raises(openmsmq.InsufficientResources, match="(at most|exceeds) 4194304"):
+            with pytest.raises(openmsmq.InsufficientResources, match=r"(at most|exceeds) 4194304"):
                 queue.send(b"x" * size)
 
 
