@@ -1,14 +1,15 @@
-/* The floor: what the system calls of a durable message cost on this machine, and nothing else.
+/* The baseline program: measures only the cost of the system calls of durable messages on this machine.
 
-   It receives requests of a fixed size, appends a record for each to a file, syncs it and answers with a fixed number
-   of bytes. So the rate of any server that does the same, and gives the message a meaning besides, lies below. Sizes are
-   arguments, REQUEST,RECORD,ANSWER for each operation: a send takes much and answers little, a receive the other way
-   round. The first byte of a request is the number of its operation.
+   It receives requests of a fixed size, appends a record for each to a file, syncs the file and replies with a fixed number
+   of bytes. A server that does the same and also processes the messages cannot be faster. Sizes are arguments,
+   REQUEST,RECORD,ANSWER for each operation: a send has a large request and a small reply, a receive the opposite. The first
+   byte of a request is the number of its operation.
 
        floor FILE FORM WORK OPERATION...
 
-   FORM is `in-place` (the loop writes, syncs and answers for all that one turn has brought) or `thread` (another thread
-   does, while the loop goes on receiving). WORK is nanoseconds of computing for each request. Prints its port. */
+   FORM is `in-place` (the event loop writes, syncs and replies for all requests of one iteration) or `thread` (another
+   thread does, while the loop continues to receive). WORK is the computing time per request in nanoseconds. Prints the port
+   on which it listens. */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -39,7 +40,7 @@ typedef struct {
     char data[REQUEST_ROOM];
 } Connection;
 
-/* Records that share a sync, and who waits for it. */
+/* Records that share a sync, and the connections that wait for it. */
 typedef struct {
     size_t size, answers;
     char data[BATCH_SIZE];
@@ -89,7 +90,7 @@ static void add(Batch *batch, int socket, const char *request, const Operation *
     batch->waiting[batch->answers++].answer = operation->answer;
 }
 
-/* Write, sync, answer: the promise of every durable server. */
+/* Write and sync a batch, then reply to its requests. */
 static void carry_out(Batch *batch)
 {
     if (position + (off_t)batch->size > FILE_SIZE)
@@ -97,7 +98,7 @@ static void carry_out(Batch *batch)
     if (pwrite(file, batch->data, batch->size, position) != (ssize_t)batch->size || fdatasync(file))
         fail("file");
     position += batch->size;
-    for (size_t i = 0; i < batch->answers;) { /* those of one connection together */
+    for (size_t i = 0; i < batch->answers;) { /* one send for consecutive replies of a connection */
         int socket = batch->waiting[i].socket;
         size_t size = 0;
         for (; i < batch->answers && batch->waiting[i].socket == socket && size + batch->waiting[i].answer <= PIECE; i++)
@@ -109,10 +110,10 @@ static void carry_out(Batch *batch)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t filled = PTHREAD_COND_INITIALIZER;
-static Batch *filling; /* what the loop adds to */
+static Batch *filling; /* the batch to which the loop adds requests */
 static bool writer_waits;
 
-static void *write_beside(void *nothing)
+static void *run_writer(void *nothing)
 {
     Batch *mine = calloc(1, sizeof *mine);
     for (;;) {
@@ -140,7 +141,7 @@ static void hand_over(int socket, const char *request, const Operation *operatio
         pthread_cond_signal(&filled);
 }
 
-/* Take what has arrived. Returns whether the connection stays. */
+/* Process received data. Returns whether the connection is still open. */
 static bool serve(Connection *connection, bool in_place)
 {
     ssize_t count = recv(connection->socket, connection->data + connection->used,
@@ -198,7 +199,7 @@ static int listen_somewhere(void)
     return listener;
 }
 
-/* A file whose blocks are all there, so that a sync writes data alone, as the segments of a log have them. */
+/* Create a file with all blocks allocated, like a log segment, so that a sync writes only data. */
 static void prepare_file(const char *path)
 {
     char *zeros = calloc(1, PIECE);
@@ -229,7 +230,7 @@ int main(int count, char **arguments)
     filling = calloc(1, sizeof *filling);
     prepare_file(arguments[1]);
     pthread_t writer;
-    if (!in_place && pthread_create(&writer, NULL, write_beside, NULL))
+    if (!in_place && pthread_create(&writer, NULL, run_writer, NULL))
         fail("pthread_create");
     int queue = epoll_create1(0), listener = listen_somewhere();
     watch(queue, listener, NULL);

@@ -1,18 +1,19 @@
-/* Repeats prepared requests on connections that are open, and measures: so a load generator takes the same small share
-   of the machine whatever the server is. `load.py` opens the connections, says hello on them and hands them over.
+/* Load generator: repeats prepared requests on open connections and measures the replies. It uses the same small share of
+   the machine for each server. `load.py` opens the connections, performs their handshakes and passes them on.
 
        load SECONDS COUNT DEPTH KIND... < CONNECTIONS
 
-   SECONDS, COUNT: it ends with whichever comes first, and with any failure.
-   DEPTH: requests under way on each connection.
-   KIND: of connections, as CUT,SIZE,STEPS,FROM,TO,LENGTH,LISTENS:
-       CUT: how answers are told apart, see `cuts`. SIZE: of each one, where CUT is `fixed`.
-       STEPS: answers that make one operation; requests are sent in turn.
-       FROM, TO, LENGTH: bytes of an answer that are copied into the request after it; LENGTH 0 for none.
-       LISTENS: 1 if the server speaks first.
+   SECONDS, COUNT: ends after this time or number of operations, or at the first failure.
+   DEPTH: concurrent requests per connection.
+   KIND: kind of connections, as CUT,SIZE,STEPS,FROM,TO,LENGTH,LISTENS:
+       CUT: how the input is split into replies, see `cuts`. SIZE: size of a reply if CUT is `fixed`.
+       STEPS: number of replies per operation; requests are sent in rotation.
+       FROM, TO, LENGTH: bytes of a reply that are copied into the next request; LENGTH 0 for none.
+       LISTENS: 1 if the server sends first.
 
-   CONNECTIONS, all numbers 32 bits: for each a descriptor, the number of its kind and the number of requests, for each
-   of these its length and its bytes. Prints JSON: operations, their rate, latencies in microseconds, failures, seconds of processor time. */
+   CONNECTIONS are 32-bit numbers: for each connection a descriptor, the index of its kind and the number of requests, and
+   for each request its length and its bytes. Prints JSON: operations, their rate, latencies in microseconds, failures,
+   seconds of processor time. */
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,11 +31,11 @@ enum { EVENTS = 256, INPUT = 256 << 10, MOST_DEPTH = 4096, MOST_CONNECTIONS = 40
 
 typedef struct Connection Connection;
 
-/* What the first bytes of the input are: `size` 0 for less than an answer; how many answers, how many of them failures. */
+/* Replies at the start of the input: their size, 0 if incomplete; their number, and how many of them are failures. */
 typedef struct {
     size_t size;
     int answers, failures;
-    int64_t slot; /* which request it answers, modulo depth; -1 for the oldest one */
+    int64_t slot; /* number of the request, modulo depth; -1 for the oldest one */
 } Cut;
 
 typedef struct {
@@ -53,10 +54,10 @@ struct Connection {
     int socket;
     uint32_t requests, next;
     Request *request;
-    char *output; /* requests that are to leave together */
+    char *output; /* requests to be sent together */
     size_t ready, room, used;
     uint64_t asked, answered, tag;
-    int64_t *begun; /* when the requests under way were sent, by their number modulo depth */
+    int64_t *begun; /* send times of pending requests, by their number modulo depth */
     char input[INPUT];
 };
 
@@ -76,7 +77,7 @@ static uint32_t little(const char *at)
     return value;
 }
 
-/* ------------------------------------------------------------------------------------------------ cutting answers */
+/* ------------------------------------------------------------------------------------------------ splitting replies */
 
 static Cut cut_fixed(Connection *connection, const char *data, size_t size)
 {
@@ -87,7 +88,7 @@ static Cut cut_fixed(Connection *connection, const char *data, size_t size)
 
 enum { RPC_HEADER = 16, RPC_RESPONSE = 2, RPC_LAST_FRAGMENT = 2 };
 
-/* DCE/RPC, C706 12.6; any response will do. */
+/* DCE/RPC, C706 12.6; any response is a success. */
 static Cut cut_responses(Connection *connection, const char *data, size_t size)
 {
     (void)connection;
@@ -101,7 +102,7 @@ static Cut cut_responses(Connection *connection, const char *data, size_t size)
     return (Cut){length, 1, 0, little(data + 12) % depth};
 }
 
-/* Of operations whose last out parameter is their result, 0 for success. */
+/* DCE/RPC operations whose last out parameter is the result, 0 for success. */
 static Cut cut_results(Connection *connection, const char *data, size_t size)
 {
     Cut found = cut_responses(connection, data, size);
@@ -110,7 +111,7 @@ static Cut cut_results(Connection *connection, const char *data, size_t size)
     return found;
 }
 
-/* A simple string, an integer or a bulk string of Redis; a null one is a failure. */
+/* Redis: a simple string, an integer or a bulk string; a null bulk string is a failure. */
 static Cut cut_redis(Connection *connection, const char *data, size_t size)
 {
     (void)connection;
@@ -127,7 +128,7 @@ static Cut cut_redis(Connection *connection, const char *data, size_t size)
     return (Cut){size >= length ? length : 0, 1, 0, -1};
 }
 
-/* PostgreSQL's messages up to ReadyForQuery; an error, or a DELETE of nothing, is a failure. */
+/* PostgreSQL: messages up to ReadyForQuery; an error, or a DELETE without rows, is a failure. */
 static Cut cut_postgresql(Connection *connection, const char *data, size_t size)
 {
     (void)connection;
@@ -146,7 +147,7 @@ static Cut cut_postgresql(Connection *connection, const char *data, size_t size)
 
 enum { AMQP_HEADER = 7, AMQP_METHOD = 1, AMQP_BODY = 3, AMQP_ACK = 60 << 16 | 80 };
 
-/* The basic.ack of RabbitMQ, which may stand for several. */
+/* RabbitMQ: basic.ack, which may acknowledge several messages. */
 static Cut cut_acks(Connection *connection, const char *data, size_t size)
 {
     if (size < AMQP_HEADER || size < AMQP_HEADER + big(data + 3) + 1)
@@ -160,7 +161,7 @@ static Cut cut_acks(Connection *connection, const char *data, size_t size)
     return (Cut){length, answers, 0, -1};
 }
 
-/* A message of RabbitMQ: basic.deliver, its header, and a body of one frame. */
+/* RabbitMQ: a message, consisting of basic.deliver, header, and a body of one frame. */
 static Cut cut_deliveries(Connection *connection, const char *data, size_t size)
 {
     (void)connection;
@@ -272,8 +273,8 @@ static Connection *read_connection(int descriptor)
     return connection;
 }
 
-/* Add the next request to what is to leave; `slot` is the number of the operation, modulo depth. What the answer says is
-   copied into it; where an operation has several steps, into those that follow the first. */
+/* Append the next request to the output. `slot` is the number of the operation, modulo depth. Bytes of the last reply are
+   copied into the request; if an operation has several steps, not into the first. */
 static void ask(Connection *connection, uint32_t slot, const char *answer, int64_t time)
 {
     const Kind *kind = connection->kind;
@@ -281,7 +282,7 @@ static void ask(Connection *connection, uint32_t slot, const char *answer, int64
     connection->next = (connection->next + 1) % connection->requests;
     if (answer != NULL && kind->copy_length && kind->copy_to + kind->copy_length <= request->length)
         memcpy(request->data + kind->copy_to, answer + kind->copy_from, kind->copy_length);
-    if (kind->is_rpc && depth > 1) { /* calls that are under way at once differ in their call_id */
+    if (kind->is_rpc && depth > 1) { /* concurrent calls need different call_ids */
         uint32_t identifier = depth + slot;
         memcpy(request->data + 12, &identifier, 4);
     }
@@ -302,7 +303,7 @@ static void flush(Connection *connection)
     connection->ready = 0;
 }
 
-/* Take the answers that have arrived, and ask again for each. Returns whether to go on. */
+/* Process received replies, and send a new request for each. Returns whether to continue. */
 static bool serve(Connection *connection, int64_t end)
 {
     const Kind *kind = connection->kind;
@@ -341,7 +342,7 @@ static bool serve(Connection *connection, int64_t end)
     return true;
 }
 
-/* Read a KIND of the command line. */
+/* Parse a KIND of the command line. */
 static bool read_kind(const char *text)
 {
     char name[16];
@@ -391,7 +392,7 @@ int main(int count, char **arguments)
     for (bool goes_on = connections > 0; goes_on;) {
         struct epoll_event events[EVENTS];
         int ready = epoll_wait(queue, events, EVENTS, 10000);
-        if (ready == 0) { /* nobody answers any more */
+        if (ready == 0) { /* no reply within 10 s */
             failed++;
             break;
         }

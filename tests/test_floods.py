@@ -320,7 +320,7 @@ def tentative_sequences() -> None:
     known = table.of(guid(0), at, "", SequenceId(1, 1))
     table.keep(known, KNOWN)
     for number, _ in sources():
-        table.try_out(table.of(guid(number), at, "", SequenceId(1, 1)))
+        table.keep_tentative(table.of(guid(number), at, "", SequenceId(1, 1)))
     assert table.is_kept(known) and len(table._tentative) == memory.MOST_TENTATIVE
 
 

@@ -23,7 +23,10 @@ def raised_for(kind: type[HResultError]) -> Callable[[K], K]:
 
     def register(subclass: K) -> K:
         if not issubclass(subclass, kind) or kind in _RAISED_AS:
-            raise ValueError(f"{subclass} can't be raised for {kind}: {raised_class(kind)} is")
+            raise ValueError(
+                f"cannot register {subclass.__name__}: it is not a subclass of {kind.__name__}, or "
+                f"{raised_class(kind).__name__} is already registered"
+            )
         _RAISED_AS[kind] = subclass
         return subclass
 
@@ -163,7 +166,7 @@ class WinbindUnavailable(RpcError):
 
 
 class BadStubData(Exception):
-    """A stub cannot be decoded: too short, an inconsistent count, a union without arm, a value out of range.
+    """A stub cannot be decoded: too short, an inconsistent count, a union without a matching arm, a value out of range.
 
     This is an error of the peer, which gets the fault RPC_X_BAD_STUB_DATA (1783).
     """

@@ -14,7 +14,7 @@ class Shares(Generic[Source]):
 
     def __init__(self, total: int, each: int) -> None:
         if not 1 <= each <= total:
-            raise ValueError(f"a share of {each} of {total}")
+            raise ValueError(f"limit per source is {each}, allowed: 1 to {total}, the total")
         self.total: Final = total
         self.each: Final = each
         self.held = 0

@@ -1,8 +1,8 @@
 """Compiled modules of the queue manager, and whether this process runs them.
 
-`tools/native.py` builds extension modules of `MODULES` with mypyc, and of `WRITTEN_IN_C`: for a wheel by the build
-hook, next to the sources by `make`. `import` prefers an extension module to the source next to it. Modules of `msrpc`
-are included: mypyc compiles calls between modules of one group to calls in C.
+`tools/native.py` builds extension modules: `MODULES` with mypyc, `WRITTEN_IN_C` from C sources. For a wheel, the build
+hook runs it; `make compiled` builds them next to the sources. `import` prefers an extension module to the source next
+to it. Modules of `msrpc` are included: mypyc compiles calls between modules of one group to calls in C.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import find_spec
 from typing import Final
 
-# What a call passes on its way from the socket to the disk and back, and what pays: docs/performance.md says how much.
+# Modules on the path of a call from the socket to the disk and back, and others that gain from compilation;
+# docs/performance.md has measurements.
 _OF_OPENMSMQ: Final = (
     "peering.arrival", "peering.memory", "peering.sequences",
     "model.histogram", "model.lookup_id",
@@ -41,7 +42,7 @@ MODULES: Final = (
     *(f"msrpc.{module}" for module in _OF_MSRPC),
     *(f"openmsmq.{module}" for module in _OF_OPENMSMQ),
 )
-# Modules without Python source: importers must do without them if they are missing.
+# Modules without Python source. Importers must work without them.
 WRITTEN_IN_C: Final = (
     "msrpc.ndr.engine",
     "msrpc.rpc.requests",
@@ -59,11 +60,11 @@ WRITTEN_IN_C: Final = (
 
 
 def is_native() -> bool:
-    """Whether all of `MODULES` are compiled here; otherwise Python interprets them. They are built all or none."""
+    """Whether this process runs compiled `MODULES`. Either all of them are built or none."""
     specifications = map(find_spec, MODULES)
     return all(found is not None and isinstance(found.loader, ExtensionFileLoader) for found in specifications)
 
 
 def how_it_runs() -> str:
-    """`native` or `interpreted`, for people."""
+    """Return "native" or "interpreted", for messages."""
     return "native" if is_native() else "interpreted"

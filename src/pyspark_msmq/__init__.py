@@ -1,4 +1,4 @@
-"""Spark looks at every module named pyspark_* for a class DefaultSource: so the format `msmq` is known by itself."""
+"""Registers the format `msmq`: Spark searches every module named pyspark_* for a class DefaultSource."""
 
 from openmsmq.spark.source import MsmqDataSource
 

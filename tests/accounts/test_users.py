@@ -186,7 +186,7 @@ def test_changes_by_processes_at_the_same_time_are_all_kept(path: Path) -> None:
 def test_a_change_that_has_to_wait_too_long_says_for_what(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     users = UsersFile(path)
     users.add("anna", "x")
-    monkeypatch.setattr(users_module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(users_module, "_LOCK_TIMEOUT", 0.05)
     with (
         locked(path.with_suffix(".lock")),
         pytest.raises(UsersFileError, match=r"users\.lock: another process has kept the lock for 0\.05 seconds"),

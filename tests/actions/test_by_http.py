@@ -257,7 +257,7 @@ def test_a_backup_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (backups("failed", "the disk is full"), "the disk is full"),
         (backups("unfinished"), "it is unfinished"),
-        (backups("done") | {"backups": []}, "it is not there any more"),
+        (backups("done") | {"backups": []}, "it no longer exists"),
     ],
 )
 def test_a_backup_that_fails_says_why(then: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:

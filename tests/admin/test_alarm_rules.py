@@ -130,7 +130,7 @@ def test_silences_and_thresholds_are_bounded_and_those_that_expired_do_not_count
     rules = Rules(tmp_path)
     for number in range(MOST_SILENCES):
         rules.silence("oldest", f"q{number}")
-    with pytest.raises(AlarmRuleError, match=f"{MOST_SILENCES} silences are in force"):
+    with pytest.raises(AlarmRuleError, match=f"{MOST_SILENCES} silences are active"):
         rules.silence("oldest", "another")
     rules.silence("oldest", "q1")
     rules.now += 3600
@@ -163,7 +163,7 @@ def test_a_threshold_takes_the_place_of_the_setting_until_it_is_reset(tmp_path: 
 
 def test_a_damaged_file_is_named_and_not_overwritten(tmp_path: Path) -> None:
     write_private(tmp_path / ALARM_RULES_FILE, b"{}")
-    with pytest.raises(AlarmRuleError, match=f"{ALARM_RULES_FILE} is not a file of rules of alarms"):
+    with pytest.raises(AlarmRuleError, match=f"{ALARM_RULES_FILE} is not a valid file of rules of alarms"):
         AlarmRulesFile(tmp_path).read()
     with pytest.raises(AlarmRuleError, match=ALARM_RULES_FILE):
         Rules(tmp_path).silence("oldest")

@@ -78,7 +78,7 @@ def test_damaged_dotnet_binary_says_what_is_wrong_and_is_dumped() -> None:
     shown = show(Message(body=NRBF_STRING[:-3]))
     assert shown.kind == "binary"
     first, dump = shown.text.splitlines()[:2]
-    assert first.startswith("damaged .NET binary, at byte 23: 5 bytes are announced")
+    assert first.startswith("damaged .NET binary, at byte 23: 5 bytes expected")
     assert dump.startswith("00000000  00 01 00 00")
 
 

@@ -76,7 +76,7 @@ def test_names_days_and_numbers_have_limits(tmp_path: Path) -> None:
         with pytest.raises(TokensFileError):
             file.create(name, "alice", SID, Role.MONITOR, days)
     file.create("a", "alice", SID, Role.MONITOR)
-    with pytest.raises(TokensFileError, match="a token of the name a"):
+    with pytest.raises(TokensFileError, match="already has a token named a"):
         file.create("a", "alice", SID, Role.MONITOR)
     for number in range(1, MOST_OF_USER):
         file.create(f"n{number}", "alice", SID, Role.MONITOR)

@@ -158,8 +158,8 @@ def test_a_truncated_packet_is_shown_as_far_as_possible_and_fails() -> None:
     [
         ("", "no bytes"),
         ("00112233", "neither a DCE/RPC PDU"),
-        ("0500", "it is cut off: the bytes end before its end"),
-        ("05000b03100000007400000001000000", "it is cut off: the bytes end before its end of 116"),
+        ("0500", "it is truncated: the bytes end before its end"),
+        ("05000b03100000007400000001000000", "it is truncated: the bytes end before its end of 116"),
         ("05010b03100000007400000001000000", "protocol version 5.1, not 5.0"),
         ("05004203100000001000000001000000", "packet type 66 is not known"),
     ],
@@ -256,7 +256,7 @@ def test_a_segment_that_was_not_captured_is_missed(tmp_path: Path) -> None:
     [
         (bytes.fromhex("0a0d0d0a") + bytes(40), "this is pcapng"),
         (capture([], link_type=105), "link type 105 is not supported"),
-        (capture(packets_of("samba_plain"))[:-3], "the capture is cut off"),
+        (capture(packets_of("samba_plain"))[:-3], "the capture is truncated"),
         (capture([])[:20], "not a capture in the format of libpcap"),
     ],
 )

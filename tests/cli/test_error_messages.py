@@ -53,7 +53,9 @@ def test_a_label_that_would_be_cut_is_refused(qm):
     with qm.open(QUEUE, "send") as queue:
         queue.send("x", label="a" * 249)
         for label, length in (("a" * 250, 250), ("\N{GRINNING FACE}" * 125, 250)):
-            with pytest.raises(openmsmq.MsmqError, match=f"{length} UTF-16 characters, allowed are 249") as refused:
+            with pytest.raises(
+                openmsmq.MsmqError, match=f"{length} UTF-16 characters, allowed: at most 249"
+            ) as refused:
                 queue.send("x", label=label)
             assert refused.value.hresult == HResult.MQ_ERROR_LABEL_TOO_LONG
         with pytest.raises(openmsmq.IllegalPropertyValue, match="label contains NUL"):
@@ -69,7 +71,7 @@ def test_a_decimal_that_a_currency_cannot_hold_is_refused():
 def test_the_error_of_a_message_over_the_limit_names_the_limit(qm):
     with qm.open(QUEUE, "send") as queue:
         for size in ((4 << 20), (4 << 20) + 1, 8 << 20):
-            with pytest.raises(openmsmq.InsufficientResources, match="at most 4194304"):
+            with pytest.raises(openmsmq.InsufficientResources, match=r"(at most|exceeds) 4194304"):
                 queue.send(b"x" * size)
 
 
@@ -82,7 +84,7 @@ def test_a_second_commit_and_a_closed_queue_are_explained(qm):
     transaction = qm.transaction()
     transaction.commit()
     for operation in (transaction.commit, transaction.abort):
-        with pytest.raises(openmsmq.TransactionUsage, match="committed or aborted before"):
+        with pytest.raises(openmsmq.TransactionUsage, match="been committed or aborted"):
             operation()
     queue = qm.open(QUEUE)
     queue.close()
@@ -110,9 +112,9 @@ def test_a_queue_that_refuses_the_caller_does_not_hide_the_others(service, run):
 
 def test_a_mistyped_variable_is_pointed_out_and_the_daemon_refuses_it(run):
     said = run("queue", "list", OPENMSMQ_PORTOFFSET="1")
-    assert "unknown environment variable OPENMSMQ_PORTOFFSET; is OPENMSMQ_PORT_OFFSET meant?" in said
+    assert "unknown environment variable OPENMSMQ_PORTOFFSET; did you mean OPENMSMQ_PORT_OFFSET?" in said
     said = run("serve", code=2, OPENMSMQ_LISTN="::1")
-    assert "OPENMSMQ_LISTN; is OPENMSMQ_LISTEN meant?" in said
+    assert "OPENMSMQ_LISTN; did you mean OPENMSMQ_LISTEN?" in said
 
 
 def test_a_user_is_written_with_one_backslash(run):
@@ -127,7 +129,7 @@ def test_a_daemon_whose_users_cannot_be_read_does_not_start(tmp_path, content):
     directory.mkdir()
     (directory / "users.json").write_text(content)
     (directory / "users.json").chmod(0o600)
-    with pytest.raises(RuntimeError, match=r"users.json is not a file of users"):
+    with pytest.raises(RuntimeError, match=r"users.json is not a valid file of users"):
         Daemon(directory).start()
 
 

@@ -54,7 +54,10 @@ def test_only_the_error_of_a_login_below_privacy_suggests_higher_levels(service)
 def test_a_refused_call_after_a_login_that_works_is_no_refused_login(tmp_path):
     with Daemon(tmp_path / "data", "--interface-levels", "qmmgmt=privacy") as strict:
         UsersFile(strict.directory / "users.json").add("night", "Passw0rd!")
-        with strict.connect(**GOOD) as manager, pytest.raises(openmsmq.CallerRefused, match="higher level"):
+        with (
+            strict.connect(**GOOD) as manager,
+            pytest.raises(openmsmq.CallerRefused, match="higher authentication level"),
+        ):
             manager.queues()
         with strict.connect() as manager, pytest.raises(openmsmq.CallerRefused, match="log in with a user"):
             manager.queues()

@@ -49,7 +49,7 @@ def test_reading_uses_remote_read_and_sending_uses_qmcomm(qm, queue):
         assert opened.protocol == "qmcomm"
     with pytest.raises(openmsmq.MsmqError, match="not for send"):
         qm.open(queue, "send", protocol="remoteread")
-    with pytest.raises(ValueError, match="'ftp', allowed are auto, remoteread, qm2qm, qmcomm"):
+    with pytest.raises(ValueError, match="'ftp', allowed: auto, remoteread, qm2qm, qmcomm"):
         qm.open(queue, protocol="ftp")
 
 
@@ -363,7 +363,7 @@ def test_messages_are_found_by_lookup_identifier(qm, queue):
         with pytest.raises(openmsmq.MessageNotFound):
             opened.receive_by_lookup_id(middle)
         assert left(qm, queue) == ["d"]
-        with pytest.raises(ValueError, match="'up', allowed are current, next, previous"):
+        with pytest.raises(ValueError, match="'up', allowed: current, next, previous"):
             opened.peek_by_lookup_id(middle, "up")
 
 

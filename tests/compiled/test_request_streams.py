@@ -18,7 +18,7 @@ from compiled.test_fast_path import (
 )
 from compiled.test_requests import express, request
 from msrpc.rpc.client_connection import ClientConnection
-from msrpc.rpc.connection_states import DEAF
+from msrpc.rpc.connection_states import REPLIES_BLOCKED
 from msrpc.rpc.pdu import SyntaxId
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqrr
@@ -173,7 +173,7 @@ def test_nothing_is_read_from_a_peer_that_does_not_read_until_it_does() -> None:
         def is_still() -> bool:
             """Whether the queue has not grown in 100 checks and the connection is paused."""
             seen.append(len(local.server.world.queue("a")))
-            return connection._hold & DEAF and seen[-100:] == [seen[-1]] * 100
+            return connection._read_state & REPLIES_BLOCKED and seen[-100:] == [seen[-1]] * 100
 
         await until(is_still)
         assert seen[-1] < count

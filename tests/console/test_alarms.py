@@ -389,8 +389,8 @@ def test_the_page_of_alarms_silences_and_sets_thresholds(tmp_path: Path) -> None
         page = browser.ask("GET", "/alarms").text
         assert not re.search('Alarms <span class="count', page), "it does not count as one that needs attention"
         overview = browser.ask("GET", "/").text
-        assert "Nothing needs attention" in overview and ">1 silenced<" in overview
-        assert "Nothing needs attention" in page and "by alice: &lt;b&gt;disks" in page and "<b>disks" not in page
+        assert "No active alarms" in overview and ">1 silenced<" in overview
+        assert "No active alarms" in page and "by alice: &lt;b&gt;disks" in page and "<b>disks" not in page
         ended = browser.ask("POST", "/alarms/silences/disk/end", {"csrf": csrf, "subject": ""})
         assert "has ended" in ended.text
         form = {"csrf": csrf, "subject": "", "threshold": "7"}

@@ -89,7 +89,7 @@ def test_a_dry_run_with_a_wrong_count_is_made_again_and_can_be_carried_out(
     browser.ask("POST", "/plan", plan)
     form = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', browser.last.text))
     answer = browser.ask("POST", "/carry-out", {**form, "count": "3"})
-    assert answer.status == 412 and 'value="3"' in answer.text and "Nothing was done" in answer.text
+    assert answer.status == 412 and 'value="3"' in answer.text and "Nothing was changed" in answer.text
     form["selection"] = browser.field("selection")
     assert "1 done" in browser.ask("POST", "/carry-out", {**form, "count": "1"}).text
     assert [message["label"] for message in client.messages(queue)] == ["b", "c"]
@@ -220,7 +220,7 @@ def test_the_audit_log_is_filtered_and_paged(browser: Browser, client: Client, q
     assert older is not None and page.count('<th scope="row"') == 1
     following = browser.ask("GET", html.unescape(older.group(1))).text
     assert following.count('<th scope="row"') == 1 and "Newest" in following
-    assert "No record fits" in browser.ask("GET", "/audit?action=nothing").text
+    assert "No record matches" in browser.ask("GET", "/audit?action=nothing").text
 
 
 def test_settings_say_where_they_come_from(browser: Browser) -> None:
@@ -248,7 +248,7 @@ def test_a_form_that_is_sent_after_the_end_of_a_login_keeps_what_was_typed(
     browser.ask("POST", "/logout", {"csrf": browser.field("csrf")})
     browser.cookie = known
     page = browser.ask("POST", ask, form)
-    assert page.status == 401 and "what you typed is kept" in page.text and "<b>" not in page.text
+    assert page.status == 401 and "your input is kept" in page.text and "<b>" not in page.text
     fields = [*hidden(page.text), ("user", ADMINISTRATOR)]
     assert not [name for name, _ in fields if "csrf" in name], "its token has ended, too"
     page = browser.ask("POST", "/login", [*fields, ("password", "wrong")])

@@ -99,7 +99,7 @@ def test_what_the_server_refuses_of_users_is_said(both: LocalAndRemote) -> None:
     for words, code, said in (
         (("remove", "nobody"), NOT_FOUND, "there is no user nobody"),
         (("remove", ""), NOT_FOUND, "a name is empty"),
-        (("remove", ADMINISTRATOR), FAILED, "you can't remove yourself"),
+        (("remove", ADMINISTRATOR), FAILED, "you cannot remove yourself"),
         (("add", USER, "--password-stdin"), FAILED, "exists"),
         (("add", "x" * 300, "--password-stdin"), FAILED, "/name"),
         (("group", "join", "nogroup", USER), NOT_FOUND, "there is no group nogroup"),
@@ -244,7 +244,7 @@ def test_settings_in_force_are_shown_with_their_origin(both: LocalAndRemote) -> 
     assert changed == [each for each in everything if not each["default"]] and 0 < len(changed) < 20
     assert documents(both.same("settings", "Alarm-*", "--changed", "--json"))[0]["value"] == 999999999
     assert "option" in both.same("settings", "web_*", "--changed")
-    assert both.same("settings", "audit", "--changed") == "all of them are the default\n"
+    assert both.same("settings", "audit", "--changed") == "all settings have their default values\n"
     for place in (both.there, both.here):
         ended = place("settings", "nosuch")
         assert ended.code == FAILED and "there is no setting nosuch" in ended.stderr
@@ -306,7 +306,7 @@ def test_an_import_that_is_not_what_was_planned_is_said(
 
     monkeypatch.setattr(by_http, "_ask", ask)
     ended = both.there("definitions", "import", str(tmp_path / "f.json"))
-    assert ended.code == FAILED and "the import has 0 steps, and its dry run" in ended.stderr
+    assert ended.code == FAILED and "the import had 0 steps, but its dry run had" in ended.stderr
 
 
 # -- backups -------------------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ def test_the_list_is_bounded_and_keeps_what_is_under_way() -> None:
     assert len(jobs.views()) == MOST_KEPT and jobs.get(first.view.id) is first
     for _ in range(MOST_RUNNING - 1):
         jobs.begin("messages", **GIVEN)
-    with pytest.raises(ActionRefused, match="under way"):
+    with pytest.raises(ActionRefused, match="jobs are running"):
         jobs.begin("messages", **GIVEN)
     jobs.begin("backup", **GIVEN)  # the limit of message jobs does not apply
 
@@ -383,7 +383,7 @@ def test_a_job_is_paused_and_canceled_by_page(browser: Browser, client: Client, 
     job = start(client, source, act="copy", all=True, to="job-click-to")
     csrf = browser.field("csrf")
     assert browser.ask("POST", f"/jobs/{job}/pause", {"csrf": csrf}).headers["location"] == f"/jobs/{job}"
-    assert "Go on" in browser.ask("GET", f"/jobs/{job}").text
+    assert "Resume" in browser.ask("GET", f"/jobs/{job}").text
     assert browser.ask("POST", f"/jobs/{job}/cancel", {"csrf": csrf}).status == 303
     assert ended(client, job)["state"] == "canceled"
     answer = browser.ask("POST", f"/jobs/{job}/cancel", {"csrf": csrf})

@@ -372,7 +372,7 @@ def test_a_provider_that_does_not_answer_or_has_another_name_is_not_available(pr
 
     with pytest.raises(ProviderUnavailable, match="refused"):
         run(begun("http://127.0.0.1:1"))
-    with pytest.raises(ProviderUnavailable, match="set oidc_issuer to that"):
+    with pytest.raises(ProviderUnavailable, match="correct oidc_issuer"):
         run(begun(f"{provider.issuer}/"))
     provider.is_down = True
     with pytest.raises(ProviderUnavailable, match="503"):

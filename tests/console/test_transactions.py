@@ -209,7 +209,7 @@ def test_a_queue_whose_messages_are_all_locked_is_not_shown_as_empty(daemon: Dae
     browser = Browser(daemon)
     browser.login()
     page = browser.ask("GET", f"/queues/{queue['id']}").text
-    assert "All are locked, by a transaction" in page and "The queue is empty" not in page
+    assert "All are locked by a transaction" in page and "The queue is empty" not in page
     client.post(f"/transactions/{IN_DOUBT}/resolve", resolution="commit")
     client.ask("POST", f"/queues/{queue['id']}/purge", count=1)
     assert "The queue is empty" in browser.ask("GET", f"/queues/{queue['id']}").text

@@ -126,7 +126,7 @@ def test_a_move_is_taken_on_after_a_page_that_says_what_that_does(browser: Brows
     client.post(f"/queues/{queue}/relay", host="elsewhere.invalid")
     page = browser.ask("GET", "/moves").text
     assert f"{name}</bdi>" in page and "shadow" in page and "elsewhere.invalid" in page
-    eventually(lambda: "Nothing moves" in browser.ask("GET", "/moves").text)
+    eventually(lambda: "No messages are moved" in browser.ask("GET", "/moves").text)
     ask = next(each for each in forms(browser.last.text, "/moves/plan") if each["step"] == "switch")
     page = browser.ask("POST", "/moves/plan", ask).text
     assert "programs send to the queue here from now on" in page

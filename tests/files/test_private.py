@@ -37,7 +37,10 @@ def test_changes_and_deletion_of_a_file_are_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "mode", "said"),
-    [(b"x", 0o600, "n is not a file of numbers"), (b"1", 0o640, "n is open to others; make its mode 0600")],
+    [
+        (b"x", 0o600, "n is not a valid file of numbers"),
+        (b"1", 0o640, "n can be accessed by other users; set its mode to 0600"),
+    ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_what_to_do(
     tmp_path: Path, content: bytes, mode: int, said: str

@@ -22,7 +22,7 @@ from openmsmq.admin.tokens import TokensFile, TokenUses
 from openmsmq.gateways import rows
 from openmsmq.gateways.console import REQUESTS, WebGateway
 from openmsmq.gateways.figures import Latency
-from openmsmq.gateways.relays import RelayDesk
+from openmsmq.gateways.relays import RelayRequests
 from openmsmq.gateways.transactions import DistributedTransactions
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.histogram import Histogram
@@ -69,7 +69,7 @@ class Peer(FramePeer):
             self._forget,
             lambda callback: callback(),
             DistributedTransactions(world.manager, self.transactions, self, is_on=False),
-            RelayDesk(Relays(world.manager.arrivals.note, mock.Mock(), lambda: 0), mock.Mock(), self),
+            RelayRequests(Relays(world.manager.arrivals.note, mock.Mock(), lambda: 0), mock.Mock(), self),
             domain,
         )
 

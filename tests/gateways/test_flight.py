@@ -115,7 +115,7 @@ def test_bytes_that_are_not_a_frame_end_the_connection(
         assert await peer.raw(data) == b""
 
     with_peer(test, tmp_path)
-    assert "the connection to it is closed" in caplog.text
+    assert "closing the connection to it" in caplog.text
 
 
 def test_a_request_that_fails_in_an_unexpected_way_is_answered(

@@ -324,7 +324,7 @@ def test_a_silent_controller_delays_no_other_client(
                 time.sleep(0.01)
             for thread in asking:
                 thread.join(60)
-    assert slowest < 1.5, "seconds that a send took beside it"
+    assert slowest < 1.5, "seconds of a concurrent send"
     assert len(refused) == 8
     assert all("MQ_ERROR_NO_DS" in said or "NO_RESPONSE_FROM_OBJECT_SERVER" in said for said in refused)
     eventually(lambda: daemon.log.rstrip().endswith("directory available again"), 90)
@@ -373,7 +373,7 @@ def test_missing_prerequisites_fail_the_start_with_a_remedy(
     assert "no Kerberos ticket for MQ1$" in refused(*options(directory, other))
     assert "no Kerberos ticket for NONE$" in refused(*options(directory, keytab, name="NONE"))
     assert "computer_name is ELSE" in refused(*options(directory, keytab, name="ELSE"), "--directory-account", "MQ1$")
-    assert "gets its identifier from Active Directory, which gives none" in refused(
+    assert "gets its identifier from Active Directory, which did not assign one" in refused(
         *options(directory, keytab, controllers="127.0.0.1:9")
     )
 

@@ -405,7 +405,7 @@ def test_a_daemon_without_keys_names_the_remedy(controller: DomainController, ke
     )
     keytab.chmod(0o644)
     try:
-        assert "may be read by others" in refused("--kerberos-keytab", str(keytab))
+        assert "can be read by other users" in refused("--kerberos-keytab", str(keytab))
     finally:
         keytab.chmod(0o600)
 

@@ -314,9 +314,9 @@ def test_a_disk_without_room_for_a_reserve_is_refused_at_the_first_start(small_d
         Daemon(small_disk / "data").start()
 
 
-@pytest.mark.parametrize("beside_the_loop", [True, False])
+@pytest.mark.parametrize("off_the_loop", [True, False])
 def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, beside_the_loop: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, off_the_loop: bool
 ) -> None:
     failure = OSError(5, "Input/output error")
 
@@ -330,7 +330,7 @@ def test_a_failing_sync_ends_the_daemon_with_1_and_acknowledges_nothing(
         failure: OSError | None = None
 
         def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-            if not beside_the_loop:
+            if not off_the_loop:
                 raise PermissionError("forbidden")
 
         def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:

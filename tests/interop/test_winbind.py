@@ -227,7 +227,7 @@ def test_a_silent_winbind_delays_no_other_login(daemon: Daemon, member: Member) 
             gone.disconnect()
             for thread in asking:
                 thread.join(60)
-    assert slowest < 1.5, "seconds that a local login and a call took beside it"
+    assert slowest < 1.5, "seconds of a concurrent local login and call"
     assert len(refused) == 12 and max(refused) < 15
     eventually(lambda: daemon.connect(**login("alice")), 30).close()
 
@@ -264,7 +264,7 @@ def test_a_wrong_password_counts_as_a_guess(daemon: Daemon) -> None:
 def test_without_winbind_a_daemon_starts_and_serves_local_users(controller: DomainController, tmp_path: Path) -> None:
     with Daemon(tmp_path / "data", *options(controller, "winbind,ntlm"), prepare=hide_winbind) as running:
         add_user(running.directory, "local", PASSWORD)
-        assert "accounts of the domain can't log in by NTLM yet" in running.log
+        assert "domain accounts cannot log in with NTLM yet" in running.log
         running.connect(**login("local", of="")).close()
         with pytest.raises(REFUSED):
             running.connect(**login("alice"))

@@ -124,7 +124,7 @@ def test_a_packet_split_at_any_byte_is_the_same_packet(frame: bytes) -> None:
         framer = Framer()
         first = packets(frame[:at], framer)
         assert first + packets(frame[at:], framer) == [frame]
-        assert not framer.in_the_middle
+        assert not framer.has_partial
 
 
 def test_packets_in_one_segment_are_separated() -> None:

@@ -404,7 +404,7 @@ def test_an_acknowledgment_that_is_not_of_the_next_hop_is_ignored_and_logged(
         (sequence,) = list(service._sequences)
         forged = packet("tx", message_class=int(MessageClass.ORDER_ACK))
         forged.properties.body = order_ack(sequence, 1).pack()
-        assert service._departing.acknowledge(forged, b"\x66" * 16)
+        assert service._sender.acknowledge(forged, b"\x66" * 16)
         assert "66666666-6666" in caplog.text and "routing_file" in caplog.text
 
     pair.run(story)

@@ -180,5 +180,5 @@ def test_100_000_refused_sources_stay_within_their_table() -> None:
     queue = transactional(5)
     sources = Sources({}, {5: queue})
     for number in range(100_000):
-        sources.try_out(sources.of(number.to_bytes(16, "little"), queue, "", NONE))
+        sources.keep_tentative(sources.of(number.to_bytes(16, "little"), queue, "", NONE))
     assert len(sources._tentative) == memory.MOST_TENTATIVE and sources.count == 0

@@ -149,7 +149,7 @@ def test_a_report_is_sent_once_even_if_its_message_is_resent(pair: Pair) -> None
         again = message("again", tracing_requested=1)
         await pair.alpha.send(PLAIN, [again])
         await settled()
-        sent = pair.alpha.service._departing._packet(pair.alpha.manager.registry.outgoing[PLAIN.lower()], again)
+        sent = pair.alpha.service._sender._packet(pair.alpha.manager.registry.outgoing[PLAIN.lower()], again)
         arrival = pair.beta.service._arrival
         origin = ArrivalOrigin(pair.alpha.machine.identifier, pair.alpha.address)
         verdict = arrival.receive(sent, origin, arrival.begin(origin))

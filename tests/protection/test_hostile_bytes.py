@@ -161,7 +161,7 @@ def test_a_digest_of_another_certificate_is_refused() -> None:
     assert unpack_certificates(packed)[0].certificate == material.certificate_of()
     with pytest.raises(BadPacket, match="digest"):
         unpack_certificates(packed[:4] + bytes(16) + packed[20:])
-    with pytest.raises(BadPacket, match="behind"):
+    with pytest.raises(BadPacket, match="follow"):
         unpack_certificates(packed + b"\0")
 
 

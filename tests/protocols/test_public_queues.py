@@ -158,7 +158,7 @@ def test_the_delivery_limit_is_stored_locally_and_survives_directory_updates(run
         assert here.world.registry.public[record.identifier].properties.delivery_limit == 5
         far = await here.elsewhere()
         with pytest.raises(
-            MsmqError, match="delivery_limit can only be set at the queue manager of the queue"
+            MsmqError, match="delivery_limit can only be set on the queue manager of the queue"
         ) as caught:
             await here.public.change(far.identifier, {limit: 5}, SYSTEM)
         assert caught.value.hresult == H.MQ_ERROR_PROPERTY_NOTALLOWED

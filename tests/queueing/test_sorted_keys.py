@@ -35,7 +35,7 @@ class PositionsMachine(RuleBasedStateMachine):
             self.positions.remove(key)
             self.expected.remove(key)
         else:
-            with pytest.raises(ValueError, match="is not there"):
+            with pytest.raises(ValueError, match="does not exist"):
                 self.positions.remove(key)
 
     @rule(keys=st.sets(KEYS))

@@ -66,7 +66,7 @@ def test_a_step_that_is_not_in_the_table_names_those_that_are(state: str, step: 
     with pytest.raises(MsmqError) as refused:
         following(QUEUE, state, step)  # type: ignore[arg-type]
     possible = [known for at, known in STEPS if at == state]
-    assert f"is {state}: {step} is not possible, possible is {' or '.join(possible)}" in str(refused.value)
+    assert f"is {state}: {step} is not possible; allowed: {', '.join(possible)}" in str(refused.value)
 
 
 def test_relays_are_as_they_were_after_a_restart() -> None:
@@ -105,7 +105,7 @@ def test_a_relay_of_a_later_version_is_ignored_and_kept(caplog: pytest.LogCaptur
 def test_a_queue_has_one_relay_and_there_are_not_more_than_the_limit() -> None:
     relays = FakeStore().relays()
     relays.add(QUEUE, "old", "private$\\orders", "shadow")
-    with pytest.raises(MsmqError, match="has a relay already"):
+    with pytest.raises(MsmqError, match="already has a relay"):
         relays.add(QUEUE.upper(), "other", "private$\\orders", "shadow")
     for number in range(MOST - 1):
         relays.add(f"{QUEUE}{number}", "old", "private$\\orders", "shadow")
@@ -245,11 +245,11 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     ("state", "step", "empty", "trouble", "said"),
     [
         ("switched", "done", 0, "", "3 messages are still at the other machine"),
-        ("returning", "done", 0, "", "3 messages are still here or on their way"),
+        ("returning", "done", 0, "", "3 messages are still here or in transit"),
         ("switched", "done", 0, "away", "nothing moves: away"),
         ("switched", "done", 9, "", ""),
         ("switched", "back", 0, "", ""),
-        ("sending", "end", 0, "", "3 messages are still here or on their way"),
+        ("sending", "end", 0, "", "3 messages are still here or in transit"),
         ("done", "forget", 0, "", ""),
     ],
 )
@@ -300,7 +300,7 @@ def test_the_setting_for_replies_is_kept_until_the_direction_is_reversed() -> No
     relays = kept.relays()
     added = relays.add(QUEUE, "old", "private$\\orders", "shadow")
     assert b"replies" not in kept.definitions[next(iter(kept.definitions))]
-    with pytest.raises(MsmqError, match="belongs to the step switch, not to back"):
+    with pytest.raises(MsmqError, match="is an option of the step switch, not of back"):
         relays.step(added, "back", replies=True)
     relays.step(added, "switch", replies=True)
     relays.step(added, "done")

@@ -77,7 +77,7 @@ def test_rules_stay_in_force_while_their_file_is_damaged(tmp_path: Path, caplog:
     assert watch.look() == [("raised", "disk", "")]
     rules = (tmp_path / "alarm-rules.json").read_bytes()
     (tmp_path / "alarm-rules.json").write_bytes(b"?")
-    assert watch.look() == [] and caplog.text.count("alarm-rules.json is not a file of rules of alarms") == 1
+    assert watch.look() == [] and caplog.text.count("alarm-rules.json is not a valid file of rules of alarms") == 1
     (tmp_path / "alarm-rules.json").write_bytes(rules)
     AlarmRulesFile(tmp_path).reset_threshold("disk", "", lambda before: None)
     assert watch.look() == [("cleared", "disk", "")]
@@ -243,7 +243,7 @@ def test_queues_above_the_alarm_limit_of_a_condition_are_counted_in_the_log_and_
     watch.look()
     watch.look()
     assert [record.message for record in caplog.records if "3 more objects" in record.message] == [
-        "alarm quota: 3 more objects are over the threshold; at most 2 alarms of a condition are on at once"
+        "alarm quota: 3 more objects exceed the threshold; at most 2 alarms per condition are active at once"
     ]
     assert read_alarms(tmp_path).beyond == {"quota": 3}
 

@@ -31,7 +31,7 @@ def test_the_log_names_the_stopped_task(caplog: pytest.LogCaptureFixture) -> Non
 
     asyncio.run(scenario())
     assert [record.getMessage() for record in caplog.records] == [
-        "counting has stopped until the daemon is started again: a bug"
+        "counting has stopped until the daemon is restarted: a bug"
     ]
     assert caplog.records[0].exc_info
 
@@ -78,4 +78,6 @@ def test_a_failure_does_not_end_the_maintenance_of_the_store(
     with caplog.at_level(logging.ERROR):
         asyncio.run(scenario())
     assert looks == 5
-    assert [record.getMessage() for record in caplog.records] == ["checkpoint or compaction failed, next try in 60 s"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "checkpoint or compaction failed; next attempt in 60 s"
+    ]

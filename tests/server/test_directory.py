@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openmsmq.server.config import ConfigurationError
-from openmsmq.server.directory import connect_to_directory, keep_in_step
+from openmsmq.server.directory import connect_to_directory, synchronize
 from openmsmq.server.loading import load
 from protocols.test_public_queues import OWN, ServerWithDirectory
 from queueing.world import ALICE
@@ -68,7 +68,7 @@ def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, ca
     async def test() -> None:
         here = ServerWithDirectory(tmp_path / "directory.sqlite")
         here.provider.away = True
-        following = asyncio.create_task(keep_in_step(here.public, period=0.01))
+        following = asyncio.create_task(synchronize(here.public, period=0.01))
         await until(lambda: here.connection.offline)
         await asyncio.sleep(0.05)
         here.provider.away = False
@@ -80,7 +80,7 @@ def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, ca
 
     asyncio.run(test())
     lines = [record.getMessage() for record in caplog.records]
-    assert len([line for line in lines if "not in step with the directory, retrying" in line]) == 1
+    assert len([line for line in lines if "cannot synchronize public queues with the directory; next" in line]) == 1
     assert any(line == "directory available again" for line in lines)
 
 
@@ -92,7 +92,7 @@ def test_an_unexpected_error_of_the_directory_ends_nothing(tmp_path: Path, caplo
             raise RuntimeError("odd")
 
         working, here.public.synchronize = here.public.synchronize, broken  # type: ignore[method-assign]
-        following = asyncio.create_task(keep_in_step(here.public, period=0.01))
+        following = asyncio.create_task(synchronize(here.public, period=0.01))
         await until(lambda: "odd" in caplog.text)
         here.public.synchronize = working  # type: ignore[method-assign]
         await asyncio.sleep(0.05)

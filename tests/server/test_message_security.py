@@ -130,8 +130,8 @@ def test_commands_explain_errors(service: Daemon, tmp_path: Path) -> None:
     file.write_bytes(b"text")
     directory = ("--data-dir", str(service.directory))
     for arguments, said in (
-        (("certificates", *directory, "register", SID, str(file)), "can't be used"),
-        (("certificates", *directory, "register", "nobody", str(file)), "can't be used"),
+        (("certificates", *directory, "register", SID, str(file)), "cannot use"),
+        (("certificates", *directory, "register", "nobody", str(file)), "cannot use"),
         (("certificates", *directory, "remove", SID, "00"), "certificates list"),
         (("certificates", *directory, "remove", "nobody", "00"), "is not a user"),
         (("certificates", *directory, "export", SID, "zz"), "is not a digest"),
@@ -158,7 +158,7 @@ def test_a_daemon_does_not_start_with_keys_that_others_may_read(tmp_path: Path) 
     data = tmp_path / "data"
     checked("keys", "--data-dir", str(data), "export", str(tmp_path / "out"))
     (data / "keys" / "level-5.pem").chmod(0o644)
-    with pytest.raises(RuntimeError, match="make its mode 0600"):
+    with pytest.raises(RuntimeError, match="set its mode to 0600"):
         Daemon(data).start()
 
 

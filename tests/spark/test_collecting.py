@@ -155,7 +155,7 @@ def test_files_of_attempts_that_cannot_be_removed_are_logged(
     assert not caplog.text
     monkeypatch.setattr(found, "_system", SimpleNamespace(delete_dir=refuse))
     found.discard_all()
-    assert "_attempts/s: what attempts have left can't be removed: not yours" in caplog.text
+    assert "_attempts/s: cannot remove files of failed attempts: not yours" in caplog.text
 
 
 def test_a_keep_alive_that_fails_is_in_the_log_and_the_next_one_follows(
@@ -172,7 +172,7 @@ def test_a_keep_alive_that_fails_is_in_the_log_and_the_next_one_follows(
     monkeypatch.setattr(writing, "_SIGN_OF_LIFE", 0.01)
     with writing._signs_of_life(parse(lake.reach(service, defaultQueue=queue), BATCH_WRITE), "s"):
         eventually(lambda: len(seen) >= 2)
-    assert caplog.text.count("sink s: a keep-alive has failed") == 1 and "not now" in caplog.text
+    assert caplog.text.count("sink s: a keep-alive failed") == 1 and "not now" in caplog.text
 
 
 def test_if_no_row_can_be_sent_all_are_collected(spark: Any, service: Daemon, queue: str, tmp_path: Path) -> None:

@@ -108,8 +108,8 @@ def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("label string", {"defaultQueue": "q"}, "needs the column 'body'"),
-        ("body string", {}, "defaultQueue, or rows with the column destination_queue"),
+        ("label string", {"defaultQueue": "q"}, "the column 'body' is missing"),
+        ("body string", {}, "defaultQueue, or write rows with the column destination_queue"),
         ("body string, colour string", {"defaultQueue": "q"}, "'colour' can't be written"),
     ],
 )
@@ -352,7 +352,7 @@ def test_what_a_released_claim_leaves_in_the_queue_is_in_the_log(
         client.release(queue, "lake")
     for _ in range(2):  # logged once, however often Spark commits the batch
         again.reader.commit(end)
-    assert caplog.text.count(f"{queue}: what was read up to {end[queue]['sequence']} is not removed") == 1
+    assert caplog.text.count(f"{queue}: messages read up to {end[queue]['sequence']} could not be removed") == 1
     assert lake.left(service, queue) == ["a", "b"]
 
 
@@ -456,7 +456,7 @@ def test_a_stream_continues_without_a_deleted_queue_if_allowed(
     assert sorted(driver.read(parts)) == ["a", "b", "c"]
     delete(service, gone)
     lake.put(service, stays, "d")
-    with pytest.raises(DataLoss, match=r"-gone, which is read, is not there any more .*failOnDataLoss=false"):
+    with pytest.raises(DataLoss, match=r"-gone, which this query reads, no longer exists .*failOnDataLoss=false"):
         start(True).batch(end)
     tolerant = start(True, failOnDataLoss="false")
     if mode == "browse":
@@ -473,7 +473,7 @@ def test_a_deleted_queue_is_a_loss_for_its_reader(service: Daemon, queue: str) -
     strict, tolerant = browsing(service, gone), browsing(service, gone, tolerant=True)
     parts, _ = strict.batch({gone: 0})
     delete(service, gone)
-    with pytest.raises(DataLoss, match="not there any more"):
+    with pytest.raises(DataLoss, match="no longer exists"):
         strict.read(parts)
     assert tolerant.read(parts) == []
 

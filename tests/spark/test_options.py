@@ -105,7 +105,7 @@ def test_a_schema_of_the_user_is_a_projection() -> None:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (StructField("label", StringType()), "needs the column 'body'"),
+        (StructField("label", StringType()), "the column 'body' is missing"),
         (StructField("sequence", LongType()), "'sequence' can't be written; allowed: correlation_id"),
         (StructField("priority", LongType()), "'priority' is bigint, not int"),
     ],
@@ -173,7 +173,7 @@ def test_column_names_are_case_insensitive() -> None:
     """As in Spark."""
     assert projection(StructType([StructField("LABEL", StringType())]), "none") == ["label"]
     check_writable(StructType([StructField("BODY", StringType())]))
-    with pytest.raises(ColumnError, match="'body' is there twice"):
+    with pytest.raises(ColumnError, match="'body' occurs more than once"):
         check_writable(StructType([StructField("BODY", StringType()), StructField("body", StringType())]))
 
 

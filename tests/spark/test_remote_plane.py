@@ -224,7 +224,7 @@ def test_a_receive_by_lookup_identifier_continues_without_a_deleted_queue_if_all
     strict.plane.close()
     qm.delete_queue(f".\\private$\\{queue}-gone")
     strict = MsmqStreamReader(parse(options, STREAM_READ), spark_schema("none"))
-    with pytest.raises(DataLoss, match="-gone, which is read, is not there any more"):
+    with pytest.raises(DataLoss, match="-gone, which this query reads, no longer exists"):
         strict.latestOffset(begin, ReadMaxRows(10))
     tolerant = MsmqStreamReader(parse(options | {"failOnDataLoss": "false"}, STREAM_READ), spark_schema("none"))
     end = tolerant.latestOffset(begin, ReadMaxRows(10))

@@ -30,7 +30,7 @@ def packets(data: bytes) -> list[InternalPacket | UserMessage]:
     found: list[InternalPacket | UserMessage] = []
     while (packet := framer.next()) is not None:
         found.append(parse_internal(packet[1]) if packet[0].internal else UserMessage.unpack(Reader(packet[1])))
-    assert not framer.in_the_middle
+    assert not framer.has_partial
     return found
 
 

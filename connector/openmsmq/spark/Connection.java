@@ -43,7 +43,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
   /**
    * Credentials and TLS settings from the options of the data source.
    *
-   * @param credential a password, {@code env:NAME} or {@code file:PATH}; it is read in the process that connects.
+   * @param credential a password, {@code env:NAME} or {@code file:PATH}, which the connecting process resolves.
    */
   record Access(String user, String credential, String tlsRoot, long retrySeconds) implements Serializable {
     Access(Map<String, String> options) {
@@ -65,7 +65,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
       if (credential.startsWith("env:")) {
         String value = System.getenv(credential.substring(4));
         if (value == null) {
-          throw new IllegalArgumentException("credential is " + credential + ", and there is no such variable here");
+          throw new IllegalArgumentException("credential is " + credential + ", but this process has no such environment variable");
         }
         return value;
       }

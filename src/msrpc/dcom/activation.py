@@ -90,7 +90,7 @@ def parse_answer(objref: bytes) -> tuple[Exported, list[tuple[UUID, int, Standar
     """Parse the result of `make_answer`. Raises BadStubData."""
     properties = _properties(objref, CLSID_OUT, {_SCM_REPLY: d.ScmReplyInfoData, CLSID_OUT: d.PropsOutInfo})
     if _SCM_REPLY not in properties or CLSID_OUT not in properties:
-        raise BadStubData("an activation was answered without ScmReplyInfoData or PropsOutInfo")
+        raise BadStubData("the activation response has no ScmReplyInfoData or PropsOutInfo")
     reply, out = properties[_SCM_REPLY].remoteReply, properties[CLSID_OUT]
     if reply is None or reply.pdsaOxidBindings is None:
         raise BadStubData("an activation was answered without bindings")
@@ -98,7 +98,7 @@ def parse_answer(objref: bytes) -> tuple[Exported, list[tuple[UUID, int, Standar
     for iid, hresult, pointer in zip(out.piid or [], out.phresults or [], out.ppIntfData or [], strict=True):
         reference = unpack(pointer.abData) if pointer is not None else None
         if isinstance(reference, CustomReference):
-            raise BadStubData("an activation was answered with an object by value")
+            raise BadStubData("the activation response has an object by value, which is not supported")
         found.append((UUID(bytes_le=iid), hresult, reference))
     bindings = Bindings.from_wire(reply.pdsaOxidBindings)
     return Exported(reply.Oxid, bindings, reply.ipidRemUnknown, reply.authnHint), found
@@ -117,7 +117,7 @@ def _properties(objref: bytes, clsid: UUID, known: dict[UUID, type] | None = Non
         raise BadStubData("the activation properties are in no OBJREF_CUSTOM of their class")
     data = reference.data
     if len(data) < 8:
-        raise BadStubData("the activation properties are cut short")
+        raise BadStubData("the activation properties are truncated")
     (size,) = struct.unpack_from("<I", data)
     data = data[8 : 8 + size]
     header = deserialize(d.CustomHeader, data)
@@ -128,7 +128,7 @@ def _properties(objref: bytes, clsid: UUID, known: dict[UUID, type] | None = Non
     for raw, length in zip(header.pclsid, header.pSizes, strict=True):
         kind = known.get(UUID(bytes_le=raw))
         if at + length > len(data):
-            raise BadStubData("an activation property is cut short")
+            raise BadStubData("an activation property is truncated")
         if kind is not None:
             found[UUID(bytes_le=raw)] = deserialize(kind, data[at : at + length])
         at += length

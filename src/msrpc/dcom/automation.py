@@ -352,10 +352,12 @@ def _passed(q: Any) -> list[Any]:
     passed = list(parameters.rgvarg or [])
     named = parameters.rgdispidNamedArgs or []
     if len(passed) != parameters.cArgs or len(named) != parameters.cNamedArgs or len(named) > len(passed):
-        raise ComError(ComResult.DISP_E_BADPARAMCOUNT, "cArgs, cNamedArgs and the arguments disagree")
+        raise ComError(ComResult.DISP_E_BADPARAMCOUNT, "cArgs and cNamedArgs do not match the arguments")
     for index, wire in zip(q.rgVarRefIdx, q.rgVarRef, strict=False):
         if not 0 <= index < len(passed):
-            raise ComError(ComResult.E_INVALIDARG, f"rgVarRefIdx names argument {index} of {len(passed)}")
+            raise ComError(
+                ComResult.E_INVALIDARG, f"rgVarRefIdx refers to argument {index}, but there are {len(passed)}"
+            )
         passed[index] = wire
     return passed
 

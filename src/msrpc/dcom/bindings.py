@@ -76,11 +76,11 @@ class Bindings:
     def unpack(cls, data: bytes, at: int = 0) -> tuple[Bindings, int]:
         """Decode the packet version at an offset; also return its end offset. Raises BadStubData."""
         if len(data) - at < 4:
-            raise BadStubData("a DUALSTRINGARRAY is cut short")
+            raise BadStubData("a DUALSTRINGARRAY is truncated")
         count, offset = struct.unpack_from("<HH", data, at)
         end = at + 4 + 2 * count
         if end > len(data):
-            raise BadStubData(f"a DUALSTRINGARRAY of {count} units is cut short")
+            raise BadStubData(f"a DUALSTRINGARRAY of {count} units is truncated")
         units = data[at + 4 : end]
         return (_parsed if len(units) <= _REMEMBERED_SIZE else _parsed.__wrapped__)(units, offset), end
 

@@ -217,7 +217,7 @@ class Exporter:
             kind = type(interface.object.target).__name__
             raise ComError(
                 ComResult.E_ACCESSDENIED,
-                f"an {kind} of {owner}, made at {owner.level.name}, was refused to {caller} at {caller.level.name}",
+                f"{kind} of {owner}, created at {owner.level.name}, was refused to {caller} at {caller.level.name}",
             )
 
     def query(
@@ -323,4 +323,4 @@ def _released(target: Exportable) -> None:
     try:
         target.released()
     except Exception:  # the object is gone for its clients, even if it could not free a resource
-        logger.exception("the release of %s failed", type(target).__name__)
+        logger.exception("releasing %s failed", type(target).__name__)

@@ -89,7 +89,7 @@ def _unpack(data: bytes) -> Reference:
         at += _STD.size + {_STANDARD: 0, _HANDLER: 16, _EXTENDED: 4}[flags]
         resolver, _ = Bindings.unpack(data, at)
     except struct.error as error:
-        raise BadStubData(f"an OBJREF is cut short: {error}") from None
+        raise BadStubData(f"an OBJREF is truncated: {error}") from None
     return StandardReference(UUID(bytes_le=iid), refs, oxid, oid, UUID(bytes_le=ipid), resolver, sorf)
 
 

@@ -49,7 +49,7 @@ def refused(call: Call, error: ComError) -> None:
 
 
 class OrpcInterface(ServedInterface):
-    """An interface of objects for the RPC runtime; see `rpc.call.Interface`."""
+    """An interface of objects for the RPC runtime; see `rpc.call.RpcInterface`."""
 
     first_opnum = FIRST_OPNUM  # lower opnums are those of IUnknown, which are not called remotely
 
@@ -130,7 +130,7 @@ class OrpcInterface(ServedInterface):
         try:
             stub = operation.encode_response(response)
         except NdrError:
-            logger.exception("%s::%s: the response can't be encoded", self.name, operation.name)
+            logger.exception("%s::%s: cannot encode the response", self.name, operation.name)
             call.fault(RPC_X_BAD_STUB_DATA)
             return
         if context.must_wait or self.server.host.position != before:

@@ -202,7 +202,9 @@ class RemoteProcesses:
                     finally:
                         self._leave(exporter)
         except TimeoutError:
-            raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process did not answer within {TIME_LIMIT:g} s") from None
+            raise ComError(
+                ComResult.RPC_E_DISCONNECTED, f"the other process did not answer within {TIME_LIMIT:g} s"
+            ) from None
         except (RpcConnectionError, OSError) as error:
             raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process can't be reached: {error}") from error
 
@@ -358,7 +360,7 @@ class RemoteProcesses:
 
     async def _ping(self, place: HostPort) -> None:
         """Ping a resolver every period, with changes of the held objects. A resolver that does not answer for three
-        periods is gone, and so are its objects."""
+        periods counts as lost, together with its objects."""
         setid, known, sequence = 0, set[int](), 0
         loop = asyncio.get_running_loop()
         answered, pause = loop.time(), 0.0
@@ -378,7 +380,7 @@ class RemoteProcesses:
             except (RpcConnectionError, RpcFault, OSError) as error:  # including a timeout
                 if loop.time() - answered >= PERIODS * self._ping_period:
                     logger.warning(
-                        "the object resolver at %s:%d has not answered for %d periods; its objects are abandoned: %s",
+                        "the object resolver at %s:%d has not answered for %d periods; giving up its objects: %s",
                         place.host, place.port, PERIODS, error,
                     )  # fmt: skip
                     self._held.pop(place, None)

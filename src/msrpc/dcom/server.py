@@ -63,7 +63,7 @@ class Budgets:
     message_bytes: ObjectBudget = field(
         default_factory=lambda: ObjectBudget("bytes of messages in automation objects", *_BYTES)
     )
-    notifications: ObjectBudget = field(default_factory=lambda: ObjectBudget("notifications that wait", *_COUNT))
+    notifications: ObjectBudget = field(default_factory=lambda: ObjectBudget("pending notifications", *_COUNT))
     sinks: ObjectBudget = field(default_factory=lambda: ObjectBudget("event sinks", *_COUNT))
 
 
@@ -129,9 +129,7 @@ def check_count(interfaces: int) -> None:
     """Check the number of interfaces in a request, because each costs the time of a reference. Raises ComError
     E_INVALIDARG if it exceeds the number of existing interfaces (deviation D-192)."""
     if interfaces > MOST_INTERFACES:
-        raise ComError(
-            ComResult.E_INVALIDARG, f"{interfaces} interfaces are asked for at once, limit {MOST_INTERFACES}"
-        )
+        raise ComError(ComResult.E_INVALIDARG, f"the request has {interfaces} interfaces, limit {MOST_INTERFACES}")
 
 
 class ForeignReference:
@@ -144,7 +142,7 @@ class ForeignReference:
 
 
 class ServedInterface:
-    """Base of interfaces for the RPC runtime (`rpc.call.Interface`); subclasses handle calls."""
+    """Base of interfaces for the RPC runtime (`rpc.call.RpcInterface`); subclasses handle calls."""
 
     first_opnum = 0
     open_opnums: frozenset[int] = frozenset()
@@ -228,7 +226,7 @@ class CallContext:
         except BadStubData as error:
             raise ComError(ComResult.E_INVALIDARG, str(error)) from None
         if isinstance(reference, CustomReference):
-            raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"no class {reference.clsid} to read an object by value with")
+            raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"cannot unmarshal an object of the class {reference.clsid}")
         if reference.oxid == self.server.exporter.oxid:
             target = self.server.exporter.unmarshal(reference, self.owner)
             self._passed.append(target)

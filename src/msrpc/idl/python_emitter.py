@@ -1,4 +1,4 @@
-"""Base of decoder and encoder: lines of code, known alignment, properties of wire types."""
+"""Base class of the generators of decoders and encoders, and properties of wire types."""
 
 from __future__ import annotations
 

@@ -502,7 +502,7 @@ class Analyzer:
             if body.name in self._interface_names:  # a pointer to an object is an OBJREF on the wire and may be NULL
                 pointers = [index for index, level in enumerate(levels) if level == "*"]
                 if not pointers:
-                    raise NotMarshalled(f"{body.name} is an interface, which travels only behind a pointer")
+                    raise NotMarshalled(f"{body.name} is an interface, which can only be passed as a pointer")
                 kinds[pointers[-1]] = "unique"
                 body = s.TypeName("MInterfacePointer")
                 break

@@ -37,7 +37,7 @@ def serialize(value: Any) -> bytes:
 def deserialize(kind: type[T], data: bytes) -> T:
     """Decode the result of `serialize`, in either byte order. Raises BadStubData."""
     if len(data) < HEADERS:
-        raise BadStubData(f"{kind.__name__}: {len(data)} bytes hold no serialization headers")
+        raise BadStubData(f"{kind.__name__}: {len(data)} bytes are too short for the serialization headers")
     version, order, _, _ = _COMMON.unpack_from(data)
     if version != 1 or order not in (_LITTLE, _BIG):
         raise BadStubData(f"{kind.__name__}: serialization version {version}, byte order {order:#x}")
@@ -58,6 +58,6 @@ def size_of(data: bytes) -> int:
     """Return the size in bytes of the serialized structure at the start of `data`, including headers. Raises
     BadStubData."""
     if len(data) < HEADERS:
-        raise BadStubData(f"{len(data)} bytes hold no serialization headers")
+        raise BadStubData(f"{len(data)} bytes are too short for the serialization headers")
     (length,) = struct.unpack_from("<I" if data[1] == _LITTLE else ">I", data, 8)
     return HEADERS + int(length)

@@ -1,10 +1,10 @@
-"""The asyncio client: many calls at once on one connection.
+"""Client for asyncio, with concurrent calls on one connection.
 
     connection = await connect("host", 2103)
     await connection.bind(interface_uuid, (1, 0))
     answer = await connection.call(31, stub)
 
-A cancelled call sends co_cancel; the server's late answer to it is dropped.
+A canceled call sends co_cancel; a late response to it is dropped.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class AsyncConnection(asyncio.Protocol):
 
     @property
     def core(self) -> ClientConnection:
-        """The protocol state, for what this class does not offer."""
+        """The protocol state, for features that this class does not offer."""
         return self._core
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can still be sent: neither side has closed the connection, as far as is known here."""
+        """Whether requests can still be sent: as far as is known, neither side has closed the connection."""
         if self._lost is not None or self._transport is None or self._transport.is_closing():
             return False
         sock = self._transport.get_extra_info("socket")
@@ -77,7 +77,7 @@ class AsyncConnection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close the connection; calls that wait raise `RpcConnectionError`."""
+        """Close the connection; pending calls raise `RpcConnectionError`."""
         if self._transport is not None:
             self._transport.close()
 
@@ -88,7 +88,7 @@ class AsyncConnection(asyncio.Protocol):
         interface = SyntaxId(uuid, version)
         async with self._bind_lock:
             if self._binding is not None and not self._binding.done():
-                await asyncio.wait([self._binding])  # of a task that was cancelled; only one can be under way
+                await asyncio.wait([self._binding])  # started by a task that was canceled; only one can be in progress
             if interface not in self._core.contexts:
                 self._check_connected()
                 choice = self._security or SecurityChoice(0, AuthLevel.NONE, None)
@@ -112,7 +112,7 @@ class AsyncConnection(asyncio.Protocol):
     async def call(
         self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None
     ) -> bytes:
-        """Call an operation of `interface` (default: the one bound last) and return the stub of its answer.
+        """Call an operation of `interface` (default: the one bound last) and return the stub of its response.
 
         Raises `RpcFault` for a fault, `LoginRefused` at the first call if the login has failed, `RpcConnectionError`
         if the connection is lost.
@@ -122,7 +122,7 @@ class AsyncConnection(asyncio.Protocol):
     async def exchange(
         self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None
     ) -> ResponseReceived:
-        """Make a call; return the answer with its byte order."""
+        """Make a call; return the response, which includes its byte order."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")
@@ -132,7 +132,7 @@ class AsyncConnection(asyncio.Protocol):
         future: asyncio.Future[ResponseReceived] = loop.create_future()
         self._calls[call_id] = future
         if not self._flush_scheduled:
-            # Calls that are made in one iteration leave in one write.
+            # Calls made in the same event-loop iteration are sent in one write.
             self._flush_scheduled = True
             loop.call_soon(self._flush)
         try:

@@ -1,9 +1,9 @@
-"""Association groups and the context handles that live in them.
+"""Association groups and their context handles.
 
 C706 5.1.6, 9.3.3.2 and [MS-RPCE] 3.3.1.5.7, 2.2.1.1.4: connections of one client share a group, a context handle is
-valid in its group only, and when the group's last connection goes its handles are run down. The identifier of a group
-is no secret, so (deviation D-15) a handle also belongs to the caller who got it, and to the protection that this caller
-had.
+valid only in its group, and when the last connection of a group ends, its handles are run down. The identifier of a
+group is no secret, so (deviation D-15) a handle is also bound to the caller that created it, and to the authentication
+level of that call.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Holder:
 
     Attributes:
         association: where the handle is valid.
-        sid: security identifier of the caller; None for an anonymous one, who is nobody else.
-        level: the least one at which the handle may be used: a request that anybody could have sent, because it is not
-            signed, does nothing in the name of a caller who signs.
+        sid: security identifier of the caller; None for an anonymous caller, which differs from every other caller.
+        level: minimum authentication level for using the handle. An unsigned request, which anyone could have forged,
+            must not act for a caller who signs.
     """
 
     association: Association
@@ -104,7 +104,7 @@ class ContextHandles:
         `create`."""
         if by > 0:
             self._check_room()
-        if self._over:  # the cursors of queues that were run down are no longer counted
+        if self._over:  # run-down queues have already removed their cursors from the count
             return
         self._charged += by
         if self._shares is not None:
@@ -221,7 +221,7 @@ class AssociationTable:
     def __init__(self, random: Random, max_handles: int = MAX_HANDLES) -> None:
         self._random = random
         self._max_handles = max_handles
-        self.shares: Final[Shares[str]] = Shares(MAX_HANDLES_IN_ALL, MAX_HANDLES_OF_HOST)  # handles by host
+        self.shares: Final[Shares[str]] = Shares(MAX_HANDLES_IN_ALL, MAX_HANDLES_OF_HOST)  # number of handles by host
         self._groups: dict[int, Association] = {}
 
     def __len__(self) -> int:

@@ -30,7 +30,7 @@ from msrpc.rpc.pdu import (
 FEATURE_NEGOTIATION_PREFIX: Final = UUID("6cb71c2c-9812-4540-0000-000000000000").bytes_le[:8]
 SECURITY_CONTEXT_MULTIPLEXING: Final = 0x01
 KEEP_CONNECTION_ON_ORPHAN: Final = 0x02
-FEATURES: Final = SECURITY_CONTEXT_MULTIPLEXING | KEEP_CONNECTION_ON_ORPHAN  # that there are here
+FEATURES: Final = SECURITY_CONTEXT_MULTIPLEXING | KEEP_CONNECTION_ON_ORPHAN  # those that this package implements
 
 
 def feature_syntax(features: int) -> SyntaxId:
@@ -114,14 +114,14 @@ class Bind:
         _need(data, HEADER_SIZE, 12, end)
         xmit, recv, group, count = struct.unpack_from(order + "HHIB", data, HEADER_SIZE)
         if count > MAX_CONTEXTS_PER_BIND:
-            raise RemoteProtocolError(f"{count} presentation contexts in one bind")
+            raise RemoteProtocolError(f"{count} presentation contexts in one bind, limit {MAX_CONTEXTS_PER_BIND}")
         at = HEADER_SIZE + 12
         contexts = []
         for _ in range(count):
             _need(data, at, 24, end)
             context_id, syntaxes = struct.unpack_from(order + "HB", data, at)
             if syntaxes > MAX_TRANSFER_SYNTAXES:
-                raise RemoteProtocolError(f"{syntaxes} transfer syntaxes in one context")
+                raise RemoteProtocolError(f"{syntaxes} transfer syntaxes in one context, limit {MAX_TRANSFER_SYNTAXES}")
             _need(data, at + 24, 20 * syntaxes, end)
             abstract = SyntaxId.unpack(data, at + 4, order)
             offers = tuple(SyntaxId.unpack(data, at + 24 + 20 * i, order) for i in range(syntaxes))
@@ -140,7 +140,7 @@ class AlterContext(Bind):
 
 @dataclass(frozen=True, slots=True)
 class BindAck:
-    """bind_ack (C706 12.6.4.4); `AlterContextResp` has the same body. `secondary_address` is without its NUL."""
+    """bind_ack (C706 12.6.4.4); `AlterContextResp` has the same body. `secondary_address` has no terminating NUL."""
 
     packet_type: ClassVar[PacketType] = PacketType.BIND_ACK
 
@@ -213,7 +213,7 @@ class BindNak:
         end = header.body_end
         _need(data, HEADER_SIZE, 2, end)
         (reason,) = struct.unpack_from(header.byte_order + "H", data, HEADER_SIZE)
-        # Some servers leave the list of versions out.
+        # Some servers omit the list of versions.
         count = data[HEADER_SIZE + 2] if end > HEADER_SIZE + 2 else 0
         _need(data, HEADER_SIZE + 3, 2 * count, max(end, HEADER_SIZE + 3))
         pairs = data[HEADER_SIZE + 3 : HEADER_SIZE + 3 + 2 * count]
@@ -246,4 +246,4 @@ class Auth3:
 
 def _need(data: bytes, offset: int, count: int, end: int) -> None:
     if offset + count > end:
-        raise RemoteProtocolError(f"{PacketType(data[2]).name} is cut off at {end}")
+        raise RemoteProtocolError(f"{PacketType(data[2]).name} ends at byte {end}, before its last field")

@@ -1,4 +1,4 @@
-"""Questions that others answer, who may be slow or silent: in threads, few at a time, each with a time limit."""
+"""Blocking queries of logins to other servers, run in a few threads, each with a time limit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class _Asked:
 
 
 class AuthExecutor:
-    """Belongs to one event loop. The end of the process waits for no thread: a library may wait for minutes."""
+    """Runs queries for one event loop. Its threads do not delay the end of the process: a query may block for
+    minutes."""
 
     def __init__(self, at_a_time: int = AT_A_TIME, seconds: float = SECONDS) -> None:
         self._at_a_time: Final = at_a_time
@@ -38,8 +39,8 @@ class AuthExecutor:
         self._running = 0
 
     def ask(self, question: Question, then: Callable[[], object]) -> None:
-        """Call `question` in a thread, then `then` on the loop; this after the time limit at the latest, whether the
-        question has an answer or has not even been asked."""
+        """Call `question` in a thread, then `then` in the event loop: when the query has ended, or after the time
+        limit, even if the query has not started."""
         asked = _Asked(question, then)
         asked.timer = asyncio.get_running_loop().call_later(self._seconds, self._go_on, asked)
         self._waiting.append(asked)

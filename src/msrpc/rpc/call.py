@@ -1,4 +1,4 @@
-"""A call as the server's interface sees it: the call, its caller, and the protocol an interface implements."""
+"""A call on the server, its caller, and the protocol that an interface implements."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NDR_ALONE: Final = (NDR,)
 class RpcInterface(Protocol):
     """One RPC interface as a server offers it.
 
-    `minimum_level` is what a caller must have negotiated, or the call is answered with access denied; the operations
-    in `open_opnums` are answered without any authentication, or judge for themselves.
+    Calls below the authentication level `minimum_level` are refused with access denied. Operations in `open_opnums` are
+    exempt: they require no authentication, or check the caller themselves.
 
-    It is served in NDR 2.0 alone unless it has an attribute `transfer_syntaxes`: those that it serves, the one that it
-    prefers first ([MS-RPCE] 3.3.3.1.3, 3.3.3.1.4). With NDR64 among them, it has to ask each call for its codecs
+    It is served in NDR 2.0 only, unless it has an attribute `transfer_syntaxes`: the supported ones in order of
+    preference ([MS-RPCE] 3.3.3.1.3, 3.3.3.1.4). If NDR64 is one of them, it has to ask each call for its codecs
     (`Call.in_syntax`).
     """
 
@@ -51,7 +51,7 @@ class RpcInterface(Protocol):
 
 
 def transfer_syntaxes(interface: RpcInterface) -> tuple[SyntaxId, ...]:
-    """The transfer syntaxes that an interface serves, the one that it prefers first."""
+    """Return the transfer syntaxes that an interface supports, in order of preference."""
     found: tuple[SyntaxId, ...] = getattr(interface, "transfer_syntaxes", _NDR_ALONE)
     return found
 
@@ -68,11 +68,12 @@ class InterfaceTable:
         return iter(tuple(self._interfaces.values()))
 
     def add(self, interface: RpcInterface) -> None:
-        """Offer the interface; connections see it at their next bind."""
+        """Add an interface; connections can bind it from now on."""
         self._interfaces[interface.uuid, interface.version[0]] = interface
 
     def find(self, syntax: SyntaxId) -> RpcInterface | None:
-        """The interface that serves clients of this version: same major, at least their minor (C706 6.1.2)."""
+        """Return the interface for clients of a version: same major version, at least their minor version (C706
+        6.1.2)."""
         interface = self._interfaces.get((syntax.uuid, syntax.version[0]))
         if interface is None or interface.version[1] < syntax.version[1]:
             return None
@@ -112,7 +113,7 @@ class CallConnection(ABC):
     Attributes:
         peer_host: address of the client's host; `local_host` that by which it reached this one.
         failures: limits repeated failures of the client's host.
-        descriptor: of the socket, to notice early that the peer has disconnected; -1 without one.
+        descriptor: file descriptor of the socket, to detect a disconnected peer early; -1 for none.
     """
 
     def __init__(self, peer_host: str, local_host: str, failures: PeerFailures) -> None:
@@ -124,7 +125,7 @@ class CallConnection(ABC):
     @property
     @abstractmethod
     def association(self) -> Association | None:
-        """The association group, once bound; still there when it has been left, for calls that end later."""
+        """The association group; None before the bind. Kept after `leave`, for calls that end later."""
 
     @abstractmethod
     def send_reply(self, call: Call, stub: bytes) -> None:
@@ -201,7 +202,7 @@ class Call:
 
     @property
     def holder(self) -> Holder:
-        """Owner of the objects that this call makes, and of the handles that it may use."""
+        """Owner of the objects that this call creates, and of the handles that it may use."""
         return self.handles.holder
 
     @property
@@ -223,7 +224,7 @@ class Call:
         return self._cancelled or (descriptor >= 0 and peer_has_closed(descriptor))
 
     def failed_guess(self) -> None:
-        """Count a call with an invalid value of a kind that only its owner can know; see `throttle`. Raises `Fault`
+        """Count a call with an invalid secret value, such as a handle; see `throttle`. Raises `Fault`
         when the client has used up its attempts."""
         failures = self.connection.failures
         if failures.refuses(self.peer, Attempt.CALL):
@@ -232,15 +233,15 @@ class Call:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client cancelled or orphaned the call, or is gone."""
+        """Whether the client canceled or orphaned the call, or has disconnected."""
         return self._cancelled
 
     @property
     def on_cancel(self) -> Callable[[], None] | None:
-        """Called once when the client cancels or orphans the call or its connection is lost, while it is unanswered.
+        """Callback for when the client cancels or orphans the call, or its connection is lost, before the reply.
 
-        Set after that has happened, it is called at once. It may answer the call; after a lost connection the answer
-        goes nowhere.
+        It is called once; immediately if this has happened before it is set. It may reply to the call; after a lost
+        connection, the reply is dropped.
         """
         return self._on_cancel
 

@@ -30,7 +30,7 @@ _FAULT: Final = {"<": struct.Struct("<IHBBII"), ">": struct.Struct(">IHBBII")}
 
 @dataclass(frozen=True, slots=True)
 class RequestPdu:
-    """request (C706 12.6.4.9): one fragment of a call. `stub` is as on the wire, sealed if it was sealed."""
+    """request (C706 12.6.4.9): one fragment of a call. `stub` is as on the wire: encrypted if the channel encrypts."""
 
     packet_type: ClassVar[PacketType] = PacketType.REQUEST
 
@@ -110,7 +110,7 @@ class FaultPdu:
     def unpack(cls, header: Header, data: bytes) -> FaultPdu:
         # Some servers leave out the four reserved octets after the status.
         if header.body_end < HEADER_SIZE + 12:
-            raise RemoteProtocolError("fault is cut off")
+            raise RemoteProtocolError("fault is truncated")
         _, context_id, cancels, _, status = struct.unpack_from(header.byte_order + "IHBBI", data, HEADER_SIZE)
         verifier = AuthVerifier.unpack(data, header, HEADER_SIZE + 12)
         return cls(header.call_id, status, context_id, cancels, header.flags, verifier)
@@ -118,7 +118,7 @@ class FaultPdu:
 
 @dataclass(frozen=True, slots=True)
 class _Signal:
-    """A PDU about a call that has nothing but its headers."""
+    """A PDU that consists of the header only and refers to a call."""
 
     packet_type: ClassVar[PacketType]
 
@@ -136,7 +136,7 @@ class _Signal:
 
 @dataclass(frozen=True, slots=True)
 class CoCancel(_Signal):
-    """co_cancel (C706 12.6.4.8): the client would like the call to end early."""
+    """co_cancel (C706 12.6.4.8): the client asks the server to end the call early."""
 
     packet_type: ClassVar[PacketType] = PacketType.CO_CANCEL
 
@@ -199,7 +199,7 @@ _TYPES: Final[dict[int, type[Pdu]]] = {
 
 
 def decode(header: Header, data: bytes) -> Pdu:
-    """The PDU in `data`, which is exactly one; raises `RemoteProtocolError` for anything else."""
+    """Decode `data`, which must be exactly one PDU. Raises `RemoteProtocolError`."""
     kind = _TYPES.get(header.packet_type)
     if kind is None:
         raise RemoteProtocolError(f"packet type {header.packet_type} is not known")
@@ -209,7 +209,7 @@ def decode(header: Header, data: bytes) -> Pdu:
 def decode_bytes(data: bytes) -> Pdu:
     """Decode a PDU from the bytes alone."""
     if len(data) < HEADER_SIZE:
-        raise RemoteProtocolError(f"{len(data)} bytes are no PDU")
+        raise RemoteProtocolError(f"{len(data)} bytes are too short for a PDU")
     header = Header.unpack(data)
     if header.frag_length != len(data):
         raise RemoteProtocolError(f"fragment length {header.frag_length} for {len(data)} bytes")
@@ -217,9 +217,10 @@ def decode_bytes(data: bytes) -> Pdu:
 
 
 def stub_start(header: Header) -> int:
-    """Where the stub begins in a request or response; raises `RemoteProtocolError` if the fragment ends before."""
+    """Return the offset of the stub in a request or response. Raises `RemoteProtocolError` if the fragment ends
+    before."""
     is_request = header.packet_type == PacketType.REQUEST
     start = CALL_HEADER_SIZE + (16 if is_request and header.flags & PFC_OBJECT_UUID else 0)
     if header.body_end < start:
-        raise RemoteProtocolError("fragment ends inside its header")
+        raise RemoteProtocolError("the fragment ends within its header")
     return start

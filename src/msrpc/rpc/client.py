@@ -1,10 +1,10 @@
-"""The blocking client: a socket around `ClientConnection`.
+"""Blocking client: a socket and a `ClientConnection`.
 
     with connect("host", 2103) as connection:
         connection.bind(interface_uuid, (1, 0))
         answer = connection.call(31, stub)
 
-A connection belongs to one thread. For many calls at once use `aio`.
+A connection belongs to one thread. For concurrent calls, use `aio`.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Connection:
 
     @property
     def core(self) -> ClientConnection:
-        """The protocol state, for what this class does not offer."""
+        """The protocol state, for features that this class does not offer."""
         return self._core
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can still be sent: neither side has closed the connection, as far as is known here."""
+        """Whether requests can still be sent: as far as is known, neither side has closed the connection."""
         return self._socket.fileno() >= 0 and not peer_has_closed(self._socket.fileno())
 
     @property
@@ -82,17 +82,17 @@ class Connection:
         """Close the connection; the server runs context handles down with the last one of an association. A call that
         waits in another thread raises `RpcConnectionError`."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # closing alone would not wake that thread
+            self._socket.shutdown(socket.SHUT_RDWR)  # close() alone would not wake that thread
         self._socket.close()
 
     def release(self) -> None:
-        """In a forked child: close the child's copy of the connection, which stays open in the parent."""
+        """Close the connection in a forked child; it stays open in the parent."""
         self._socket.close()
 
     def abandon(self, patience: float) -> None:
-        """Close after an interrupted call, once the server has seen it: it has then handled everything that was sent.
+        """Close the connection after an interrupted call, once the server has processed everything that was sent.
 
-        Waits for that at most `patience` seconds for each piece of an answer that is dropped.
+        Waits at most `patience` seconds for each part of the responses, which are dropped.
         """
         with suppress(OSError):
             self._socket.settimeout(patience)
@@ -102,8 +102,8 @@ class Connection:
         self.close()
 
     def bind(self, uuid: UUID, version: tuple[int, int], transfer_syntaxes: Sequence[SyntaxId] = (NDR,)) -> SyntaxId:
-        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. From the
-        transfer syntaxes that are offered the server chooses one, `transfer_syntax`; stubs have to be in it.
+        """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. The server
+        chooses one of the offered transfer syntaxes, `transfer_syntax`, in which stubs must be encoded.
 
         Raises `BindError` if the server does not offer it, `LoginRefused`, and `AuthenticationError` if the server
         cannot be trusted.
@@ -139,11 +139,11 @@ class Connection:
         interface: SyntaxId | None = None,
         timeout: float | None = None,
     ) -> bytes:
-        """Call an operation and return the stub of its answer.
+        """Call an operation and return the stub of its response.
 
-        `timeout` in seconds; after it the connection is closed, because the answer may still come. Raises `RpcFault`
-        for a fault, `LoginRefused` at the first call if the login has failed, `RpcConnectionError` if the connection is
-        lost, `AnswerTimeout` after `timeout`.
+        After `timeout` seconds the connection is closed, because a late response may arrive. Raises `RpcFault` for a
+        fault, `LoginRefused` at the first call if the login has failed, `RpcConnectionError` if the connection is lost,
+        `AnswerTimeout` after `timeout`.
         """
         return self.exchange(opnum, stub, object_uuid, interface=interface, timeout=timeout).stub
 
@@ -156,7 +156,7 @@ class Connection:
         interface: SyntaxId | None = None,
         timeout: float | None = None,
     ) -> ResponseReceived:
-        """Make a call; return the answer with its byte order."""
+        """Make a call; return the response, which includes its byte order."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")
@@ -168,14 +168,14 @@ class Connection:
         return event
 
     def submit(self, opnum: int, stub: bytes, *, interface: SyntaxId | None = None) -> int:
-        """Begin a call without waiting; `answers` sends it. Returns its call id."""
+        """Start a call without waiting; `answers` sends it. Returns its call id."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")
         return self._core.request(target, opnum, stub)
 
     def answers(self, timeout: float | None = None) -> list[ResponseReceived | FaultReceived]:
-        """Send what was submitted, and wait for answers to any calls. Raises as `call`, but for RpcFault."""
+        """Send submitted calls, and wait for responses to any calls. Raises the errors of `call`, except RpcFault."""
         found: list[ResponseReceived | FaultReceived] = []
 
         def is_answer(event: Event) -> bool:
@@ -188,7 +188,7 @@ class Connection:
         return found
 
     def error_of(self, fault: FaultReceived) -> RpcFault | LoginRefused:
-        """The error that `call` raises for a fault."""
+        """Return the error that `call` raises for a fault."""
         if self._login.is_refused(self._core, fault.status):
             return self._login.refused()
         return RpcFault(fault.status)
@@ -246,12 +246,11 @@ def connect(
     """Connect to an endpoint. Nothing is sent before the first `bind`. A `host` that begins with a slash is the path of
     a Unix socket, which has no port.
 
-    `timeout` bounds the connect alone. `level` defaults to PKT_INTEGRITY with credentials and to NONE without.
-    `spnego` negotiates the mechanism instead of speaking NTLM at once. `assoc_group_id` joins the association of
-    another connection to the same server (its `core.assoc_group_id`), and so shares its context handles.
-    `dead_peer_seconds` is how long a server may be silent that does not acknowledge what TCP sends. Raises
-    `RpcConnectionError`, with Kerberos also AuthenticationError and KerberosUnavailable: domain controllers are asked
-    first.
+    `timeout` limits only the connect. `level` defaults to PKT_INTEGRITY with credentials and to NONE without. `spnego`
+    negotiates the mechanism instead of using NTLM directly. `assoc_group_id` joins the association of another
+    connection to the same server (its `core.assoc_group_id`), and so shares its context handles. The connection is
+    closed if the server acknowledges no TCP data for `dead_peer_seconds`. Raises `RpcConnectionError`, with Kerberos
+    also AuthenticationError and KerberosUnavailable, because it contacts a domain controller first.
     """
     security = choose_security(credentials, level, spnego=spnego)
     security.prepare()

@@ -108,7 +108,7 @@ _LITTLE_DREP: Final = 0x10
 
 
 class _Negotiation:
-    """A bind or alter_context that is under way."""
+    """A bind or alter_context in progress."""
 
     def __init__(self, call_id: int, contexts: tuple[PresentationContext, ...], channel: Channel | None) -> None:
         self.call_id = call_id
@@ -118,7 +118,7 @@ class _Negotiation:
 
 
 class ClientConnection:
-    """See the module. One negotiation may be under way at a time; calls are multiplexed by call id."""
+    """See the module. One negotiation may be in progress at a time; calls are multiplexed by call id."""
 
     def __init__(
         self, *, max_fragment: int | None = None, limits: RpcLimits | None = None, assoc_group_id: int = 0
@@ -174,7 +174,9 @@ class ClientConnection:
         LocalProtocolError for a further security context unless the server takes several ([MS-RPCE] 3.3.1.5.4).
         """
         if self._ended or self._negotiation is not None:
-            raise LocalProtocolError("the connection has ended" if self._ended else "a negotiation is under way")
+            raise LocalProtocolError(
+                "the connection has ended" if self._ended else "another negotiation is in progress"
+            )
         channel = None
         if security is not None:
             if self._channels and not self.features & SECURITY_CONTEXT_MULTIPLEXING:
@@ -274,7 +276,9 @@ class ClientConnection:
             raise RemoteProtocolError(f"{pdu.packet_type.name} that nothing asked for")
         if negotiation.answers is None:
             if len(pdu.answers) != len(negotiation.contexts):
-                raise RemoteProtocolError(f"{len(pdu.answers)} answers for {len(negotiation.contexts)} contexts")
+                raise RemoteProtocolError(
+                    f"{len(pdu.answers)} results for {len(negotiation.contexts)} presentation contexts"
+                )
             negotiation.answers = pdu.answers
         if not isinstance(pdu, AlterContextResp):
             if pdu.max_recv_frag < MIN_FRAGMENT:
@@ -337,19 +341,19 @@ class ClientConnection:
         pieces = self._answers.get(call_id)
         if flags & PFC_FIRST_FRAG:
             if pieces is not None:
-                raise RemoteProtocolError("a second first fragment")
+                raise RemoteProtocolError("received a first fragment twice")
             if flags & PFC_LAST_FRAG:
                 del self._calls[call_id]
                 events.append(ResponseReceived(call_id, stub, header.byte_order))
                 return
             pieces = self._answers[call_id] = []
         elif pieces is None:
-            raise RemoteProtocolError("fragment of an answer that has not begun")
+            raise RemoteProtocolError("fragment of a response whose first fragment was not received")
         if stub:
             pieces.append(stub)
             self._answered += len(stub)
             if self._answered > self.limits.max_call_size:
-                raise RemoteProtocolError(f"answers exceed {self.limits.max_call_size} bytes")
+                raise RemoteProtocolError(f"the response exceeds {self.limits.max_call_size} bytes")
         if flags & PFC_LAST_FRAG:
             del self._calls[call_id], self._answers[call_id]
             stub = b"".join(pieces)
@@ -357,9 +361,8 @@ class ClientConnection:
             events.append(ResponseReceived(call_id, stub, header.byte_order))
 
     def _open(self, channel: Channel | None, header: Header, raw: bytes, start: int) -> bytes:
-        """The stub of a fragment, checked as the call's channel demands.
-
-        Answers to orphaned calls are opened too, with the channel that they name: their sequence numbers count.
+        """Verify and decrypt a fragment with the channel of its call, and return its stub. Responses to orphaned calls
+        are verified, too, because their sequence numbers count.
         """
         if not header.auth_length:
             if channel is not None and channel.level >= AuthLevel.PKT:

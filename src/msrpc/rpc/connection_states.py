@@ -1,43 +1,44 @@
-"""The states of a connection of the RPC server: what keeps it from being read, and where its replies are.
+"""States of a connection of the RPC server: why it is not being read, and where its replies are.
 
-A row of `HOLDS` says to which state each event leads; what can't happen in a state leads nowhere. `server._Connection`
-has the actions: it stops reading when it is held, and serves what had to wait before it reads on. States are small
-integers, which compiled code compares without a call.
+`TRANSITIONS[state][event]` is the next state; an event that cannot occur in a state leaves it unchanged.
+`server._Connection` has the actions: it stops reading in a paused state, and serves the data received before the pause
+before it reads more. States are small integers because compiled code compares them
+without a call.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# What keeps a connection from being read; the first two bits can be asked for.
-UNHELD: Final = 0
-DEAF: Final = 1  # its peer does not take the replies
-ASKING: Final = 2  # a login waits for an external answer
-DEAF_AND_ASKING: Final = 3
-CATCHING_UP: Final = 4  # nothing any more, but what had to wait is to be served first
-HELD: Final = DEAF | ASKING
+# Why a connection is not read. The first two are bits.
+READING: Final = 0
+REPLIES_BLOCKED: Final = 1  # the peer does not read its replies
+LOGIN_PENDING: Final = 2  # a login waits for the answer of another server
+BOTH: Final = REPLIES_BLOCKED | LOGIN_PENDING
+RESUMING: Final = 4  # no longer paused, but data received before the pause is served first
+PAUSED: Final = REPLIES_BLOCKED | LOGIN_PENDING  # mask: reading must not continue
 
-# What happens to it.
-DEAFENED: Final = 0
-HEARS: Final = 1
-ASKED: Final = 2
-ANSWERED: Final = 3
-CAUGHT_UP: Final = 4
+# Events.
+WRITE_BLOCKED: Final = 0
+WRITE_UNBLOCKED: Final = 1
+LOGIN_ASKED: Final = 2
+LOGIN_ANSWERED: Final = 3
+RESUMED: Final = 4
 
-HOLDS: Final[tuple[tuple[int, int, int, int, int], ...]] = (
-    # DEAFENED        HEARS        ASKED            ANSWERED     CAUGHT_UP
-    (DEAF,            UNHELD,      ASKING,          UNHELD,      UNHELD),           # UNHELD
-    (DEAF,            CATCHING_UP, DEAF_AND_ASKING, DEAF,        DEAF),             # DEAF
-    (DEAF_AND_ASKING, ASKING,      ASKING,          CATCHING_UP, ASKING),           # ASKING
-    (DEAF_AND_ASKING, ASKING,      DEAF_AND_ASKING, DEAF,        DEAF_AND_ASKING),  # DEAF_AND_ASKING
-    (DEAF,            CATCHING_UP, ASKING,          CATCHING_UP, UNHELD),           # CATCHING_UP
+TRANSITIONS: Final[tuple[tuple[int, int, int, int, int], ...]] = (
+    # WRITE_BLOCKED   WRITE_UNBLOCKED LOGIN_ASKED    LOGIN_ANSWERED   RESUMED
+    (REPLIES_BLOCKED, READING,        LOGIN_PENDING, READING,         READING),          # READING
+    (REPLIES_BLOCKED, RESUMING,       BOTH,          REPLIES_BLOCKED, REPLIES_BLOCKED),  # REPLIES_BLOCKED
+    (BOTH,            LOGIN_PENDING,  LOGIN_PENDING, RESUMING,        LOGIN_PENDING),    # LOGIN_PENDING
+    (BOTH,            LOGIN_PENDING,  BOTH,          REPLIES_BLOCKED, BOTH),             # BOTH
+    (REPLIES_BLOCKED, RESUMING,       LOGIN_PENDING, RESUMING,        READING),          # RESUMING
 )  # fmt: skip
 
 # Which code reads the socket.
 BY_TRANSPORT: Final = 0
 BY_POLLER: Final = 1
 
-# Where its replies are: a reply schedules a flush, unless it is scheduled, or a call is served after which one follows.
+# Where the replies are: sent, waiting for a scheduled flush, or collected until the calls of this read are served.
 FLUSHED: Final = 0
 SCHEDULED: Final = 1
 CORKED: Final = 2

@@ -25,7 +25,7 @@ EPOCH_AS_FILETIME: Final = 116_444_736_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user with a password. `domain` may be empty for a server that stands alone."""
+    """A user with a password. `domain` may be empty for a server that is not a member of a domain."""
 
     user: str
     password: str = field(repr=False)
@@ -56,13 +56,13 @@ class Login:
         return bool(self.user) and core.login_open and status == RPC_S_ACCESS_DENIED
 
     def bind_refused(self, status: int, interface: object) -> BindError | LoginRefused:
-        """The error for a refused bind, whose reason or status is `status`."""
+        """Return the error for a refused bind; `status` is its reason or status."""
         if self.user and status in _REFUSALS:
             return self.refused(status)
         return BindError(f"{self.server}: the bind of {interface} was refused with {status:#x}", status)
 
     def refused(self, status: int = RPC_S_ACCESS_DENIED) -> LoginRefused:
-        """The error for a login that the server does not accept."""
+        """Return the error for a refused login."""
         text = f"{self.server} refused the login of user {self.user}: {_REFUSALS[status]}"
         if status == RPC_S_ACCESS_DENIED and self.level < AuthLevel.PKT_PRIVACY:
             text += f"; or the server demands a higher level than {self.level.name}"
@@ -70,7 +70,7 @@ class Login:
 
 
 def login_of(server: str, credentials: Credentials | KerberosCredentials | Ticket | None, level: AuthLevel) -> Login:
-    """The login that a connection makes with these credentials."""
+    """Return the login of a connection with these credentials."""
     match credentials:
         case None:
             user = ""
@@ -84,7 +84,7 @@ def login_of(server: str, credentials: Credentials | KerberosCredentials | Ticke
 
 
 def _nothing() -> None:
-    """Most contexts have nothing to prepare."""
+    """Do nothing: most contexts need no preparation."""
 
 
 class SecurityChoice(NamedTuple):
@@ -103,8 +103,8 @@ def choose_security(
     *,
     spnego: bool = False,
 ) -> SecurityChoice:
-    """A fresh security context for one bind; the level defaults to PKT_INTEGRITY with credentials, else NONE. A ticket
-    has no level: it is for a Unix socket, on which nobody else listens. Raises KerberosUnavailable."""
+    """Create a security context for one bind; the level defaults to PKT_INTEGRITY with credentials, else NONE. A ticket
+    has no level: it is for a Unix socket, which no third party can observe. Raises KerberosUnavailable."""
     if isinstance(credentials, Ticket):
         return SecurityChoice(AuthType.TICKET, AuthLevel.CONNECT, TicketInitiator(credentials))
     if level is None:
@@ -126,5 +126,5 @@ def choose_security(
 
 
 def filetime() -> int:
-    """The system's clock as FILETIME ([MS-DTYP] 2.3.3): 100 ns since 1601, UTC."""
+    """Return the time of the system clock as FILETIME ([MS-DTYP] 2.3.3): units of 100 ns since 1601 UTC."""
     return time.time_ns() // 100 + EPOCH_AS_FILETIME

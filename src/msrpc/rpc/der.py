@@ -14,7 +14,7 @@ SEQUENCE: Final = 0x30
 
 
 def wrap(tag: int, *contents: bytes) -> bytes:
-    """One element."""
+    """Encode an element."""
     content = b"".join(contents)
     length = len(content)
     if length < 0x80:
@@ -24,7 +24,7 @@ def wrap(tag: int, *contents: bytes) -> bytes:
 
 
 def unwrap(data: bytes, tag: int) -> bytes:
-    """The content of the one element that `data` must be. Raises `AuthenticationError`."""
+    """Return the content of `data`, which must be exactly one element. Raises `AuthenticationError`."""
     found, content, rest = _read(data)
     if found != tag or rest:
         raise AuthenticationError(f"DER element {found:#x} instead of {tag:#x}")
@@ -32,7 +32,7 @@ def unwrap(data: bytes, tag: int) -> bytes:
 
 
 def elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and content of each element in a row. Raises `AuthenticationError`."""
+    """Return tag and content of consecutive elements. Raises `AuthenticationError`."""
     while data:
         tag, content, data = _read(data)
         yield tag, content
@@ -40,7 +40,7 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _read(data: bytes) -> tuple[int, bytes, bytes]:
     if len(data) < 2:
-        raise AuthenticationError("DER element is cut off")
+        raise AuthenticationError("DER element is truncated")
     tag, length, at = data[0], data[1], 2
     if length & 0x80:
         size = length & 0x7F

@@ -38,7 +38,7 @@ _GUESSES: Final = frozenset([RPC_S_ACCESS_DENIED, NCA_S_FAULT_CONTEXT_MISMATCH])
 
 @dataclass(frozen=True, slots=True)
 class SecurityPolicy:
-    """Who may call at all.
+    """Requirements for all callers.
 
     allow_anonymous: whether callers without an identity are served; an interface's `open_opnums` always are.
     minimum_level: the level that every caller must have negotiated, in addition to the one of its interface.
@@ -88,13 +88,13 @@ class BatchListener(Protocol):
 
 
 class Replies(Protocol):
-    """The replies that are ready to be sent."""
+    """Collects the replies of a batch."""
 
     def hold(self) -> None:
-        """Keep them until `flush`."""
+        """Collect replies until `flush`."""
 
     def flush(self) -> None:
-        """Send them."""
+        """Send the collected replies."""
 
 
 def memory_shortage(error: BaseException | None) -> tuple[int, str] | None:
@@ -110,13 +110,13 @@ class Dispatcher:
     """Passes calls to their interfaces: one by one, or as a batch per event-loop iteration.
 
     Attributes:
-        policy: who may call at all.
+        policy: requirements for all callers.
         statistics: what the management interface reports.
         together: serves some operations in batches.
         turn: is notified before and after the batches.
         shortage: returns the resource that a failed call lacked, as the status of its fault and a text for the log;
             None if it failed for another reason.
-        loop: in which calls come; None for the running one, which takes a system call to find.
+        loop: event loop of the calls; None for the running one, whose lookup takes a system call.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Dispatcher:
             policy: see above.
             failures: limits repeated failures of a host.
             replies: held while a batch is served.
-            cut_off: closes the connection by which a call came.
+            cut_off: closes the connection of a call.
         """
         self.policy = policy
         self.statistics = Statistics()
@@ -143,12 +143,11 @@ class Dispatcher:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def dispatch(self, call: Call) -> None:
-        """Hand the call to its interface, if its caller may call it.
+        """Pass the call to its interface, if its caller may call it.
 
         An exception of the interface becomes a fault: `Fault` with its status, `BadStubData` (from the generated
-        codecs) as RPC_X_BAD_STUB_DATA, anything else, which is a bug, as nca_s_fault_unspec with a traceback in the
-        log.
-        """
+        codecs) as RPC_X_BAD_STUB_DATA, any other exception, which is a bug, as nca_s_fault_unspec with a traceback in
+        the log."""
         self.statistics.calls_in += 1
         if self.statistics.calls_in == self._next_timed:
             self._time(call)
@@ -217,7 +216,7 @@ class Dispatcher:
         return self.statistics.calls_in
 
     def time_calls(self, timings: Timings) -> None:
-        """Time some of the calls from now on."""
+        """Start timing a sample of the calls."""
         self._timings = timings
         self._next_timed = timings.next_after(self.statistics.calls_in)
 

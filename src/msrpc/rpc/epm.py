@@ -1,4 +1,4 @@
-"""The endpoint mapper: tells clients the ports of interfaces (C706 Appendix O, [MS-RPCE] 2.2.1.2).
+"""Endpoint mapper: reports the ports of interfaces to clients (C706 Appendix O, [MS-RPCE] 2.2.1.2).
 
 It answers before any authentication, because clients call it before they know which server to authenticate to.
 """
@@ -149,7 +149,7 @@ class EndpointMapper:
     def _page(
         self, call: Call, handle: bytes, size: int, begin: Callable[[], list[Endpoint]]
     ) -> tuple[list[Endpoint], bytes]:
-        """The next `size` endpoints of an inquiry, and the handle for the rest: null when there is none."""
+        """Return the next `size` endpoints of an inquiry, and the handle for the rest, null if there is none."""
         handles = call.handles
         remaining: list[Endpoint] = begin() if handle == NULL_HANDLE else handles.close(handle, _HANDLE_KIND)
         page, rest = remaining[:size], remaining[size:]

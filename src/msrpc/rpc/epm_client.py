@@ -17,9 +17,9 @@ _MOST_TOWERS = 4
 async def port_of(
     host: str, interface: SyntaxId, object_uuid: UUID | None = None, *, port: int = PORT, timeout: float = 10.0
 ) -> int:
-    """The TCP port of an interface at a host; with `object_uuid`, of the one that is registered for this object.
+    """Return the TCP port of an interface on a host; with `object_uuid`, of the one registered for this object.
 
-    Raises RpcConnectionError, RpcFault, also if the mapper knows no such interface.
+    Raises RpcConnectionError, RpcFault, also if the interface is not registered.
     """
     connection = await connect(host, port, timeout=timeout)
     try:
@@ -40,4 +40,4 @@ async def port_of(
             continue
         if found is not None and found.port and found.interface.uuid == interface.uuid:
             return found.port
-    raise RpcConnectionError(f"{host}: its endpoint mapper knows no {interface} for {object_uuid} at TCP")
+    raise RpcConnectionError(f"{host}: the endpoint mapper has no TCP endpoint of {interface} for {object_uuid}")

@@ -1,4 +1,4 @@
-"""Status codes that travel in fault PDUs (C706 appendix E, [MS-RPCE] 3.1.3.5, 3.3.3.5 and [MS-ERREF] 2.2)."""
+"""Status codes of fault PDUs (C706 appendix E, [MS-RPCE] 3.1.3.5, 3.3.3.5 and [MS-ERREF] 2.2)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _NAMES: Final = {value: name for name, value in globals().items() if name.starts
 
 
 def status_name(status: int) -> str:
-    """`NCA_S_UNK_IF (0x1c010003)`, or just the number for a status without a name here."""
+    """Return the name and number of a status, as `NCA_S_UNK_IF (0x1c010003)`; only the number if it has no name
+    here."""
     name = _NAMES.get(status)
     return f"{name} (0x{status:08x})" if name else f"0x{status:08x}"
 
 
 class Fault(Exception):
-    """Raised by the code behind a call: answer it with this status."""
+    """Raised by the implementation of a call, to end it with a fault of this status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

@@ -51,7 +51,7 @@ def _library() -> Any:
         import gssapi.raw
     except (ImportError, OSError) as error:
         package = raised_class(KerberosUnavailable).requirement
-        advice = f"install it with pip install '{package}', which wants gcc and Debian's libkrb5-dev"
+        advice = f"install it with pip install '{package}', which requires gcc and Debian's libkrb5-dev"
         raise KerberosUnavailable(
             f"Kerberos needs the library gssapi, which can't be loaded ({error}): {advice}"
         ) from None
@@ -149,7 +149,7 @@ class _Kerberos:
         except self._gss.exceptions.GSSError as error:
             raise _refusal(error) from None
         if not done.encrypted:
-            raise AuthenticationError("Kerberos: a fragment that has to be encrypted is only signed")
+            raise AuthenticationError("Kerberos: a fragment is not encrypted, although its level is PKT_PRIVACY")
         plain: bytes = iov[2].value
         return plain
 
@@ -165,7 +165,7 @@ class KerberosInitiator(_Kerberos):
         """Raises KerberosUnavailable."""
         super().__init__(_library(), level)
         if not credentials.service:
-            raise LocalProtocolError("Kerberos needs the name of the service, as host/mq1.example.com")
+            raise LocalProtocolError("Kerberos requires the name of the service, for example host/mq1.example.com")
         self._credentials = credentials
         self._first = b""
 
@@ -197,7 +197,7 @@ class KerberosInitiator(_Kerberos):
         answer = self._advance(token)
         self.complete = self._context.complete
         if self.complete and int(self._context.actual_flags) & self._wanted() != self._wanted():
-            raise AuthenticationError("Kerberos: the server did not agree to what the level of protection needs")
+            raise AuthenticationError("Kerberos: the server does not support the protection that the level requires")
         return answer
 
 
@@ -210,7 +210,9 @@ def check_keytab(keytab: Path) -> None:
         advice = f"it has to be readable for uid {os.geteuid()}"
         raise KerberosUnavailable(f"the keytab {keytab} can't be read ({error.strerror}): {advice}") from None
     if mode & 0o007:
-        raise KerberosUnavailable(f"the keytab {keytab} may be read by others; make its mode 0600 or 0640")
+        raise KerberosUnavailable(
+            f"the keytab {keytab} can be read by other users; set its mode to 0600 or 0640 (chmod)"
+        )
 
 
 class KerberosKeys:
@@ -270,28 +272,28 @@ class KerberosAcceptor(_Kerberos):
             found = self._gss.raw.get_name_attribute(name, _LOGON_INFORMATION)
         except self._gss.exceptions.GSSError:
             detail = "its PAC is missing or its signature is wrong"
-            raise AuthenticationError(f"Kerberos: the ticket of {name} says nothing about groups: {detail}") from None
+            raise AuthenticationError(f"Kerberos: the ticket of {name} has no groups: {detail}") from None
         if not found.authenticated or len(found.values) != 1:
-            raise AuthenticationError(f"Kerberos: nobody has checked the PAC in the ticket of {name}")
+            raise AuthenticationError(f"Kerberos: the PAC in the ticket of {name} was not verified")
         logon = unpack_logon_information(found.values[0])
         return Identity(logon.user, logon.domain, logon.sid, logon.groups, "kerberos")
 
 
 def ap_request(token: bytes) -> bytes:
-    """The AP-REQ alone: DCE style has none of the header of RFC 2743, which some clients send (deviation D-160). Raises
-    AuthenticationError for all else, of which the library would make another mechanism."""
+    """Return the AP-REQ without the header of RFC 2743, which DCE style does not have, but some clients send (deviation
+    D-160). Raises AuthenticationError for any other token, which the library would take for another mechanism."""
     if token[:1] == _INITIAL_CONTEXT_TOKEN:
         inner = der.unwrap(token, _INITIAL_CONTEXT_TOKEN[0])
         headers = (der.wrap(der.OID, oid) + _AP_REQ_FOLLOWS for oid in KERBEROS_OIDS)
         token = next((inner[len(header) :] for header in headers if inner.startswith(header)), b"")
     if token[:1] != _AP_REQ:
-        raise AuthenticationError("Kerberos: the first token is no AP-REQ")
+        raise AuthenticationError("Kerberos: the first token is not an AP-REQ")
     return token
 
 
 def _context(gss: Any) -> Any:
-    """The library's contexts, whose failed steps raise at once and not at the next access."""
-    # The metaclass sets the attribute to True in every class that is made.
+    """Return a context class of the library that raises errors in the failing step and not at the next access."""
+    # The metaclass sets the attribute to True in each new class.
     made = type("Context", (gss.SecurityContext,), {})
     made.__DEFER_STEP_ERRORS__ = False  # type: ignore[attr-defined]
     return made

@@ -1,7 +1,7 @@
-"""Keys of an account from its password, and the file that has them.
+"""Derivation of the keys of an account from its password, and encoding of a keytab file.
 
-The keys are those of RFC 3962 (AES with SHA-1), with the salt that Active Directory takes for computers ([MS-KILE]
-3.1.1.2). The file is version 0x0502 of MIT's format, as its documentation has it ("keytab file format").
+The keys are those of RFC 3962 (AES with SHA-1), with the salt that Active Directory uses for computers ([MS-KILE]
+3.1.1.2). The file has version 0x0502 of the MIT format (MIT documentation, "keytab file format").
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ def computer_salt(realm: str, computer_name: str) -> str:
 
 
 def keys_of(password: str, salt: str, iterations: int = _ITERATIONS) -> list[Key]:
-    """string-to-key of RFC 3962 4, the best first."""
+    """Derive the keys with string-to-key of RFC 3962 4, strongest first."""
     return [Key(kind, _string_to_key(password, salt, size, iterations)) for kind, size in _KEY_SIZES.items()]
 
 
 def _string_to_key(password: str, salt: str, size: int, iterations: int) -> bytes:
     seed = hashlib.pbkdf2_hmac("sha1", password.encode(), salt.encode(), iterations, size)
     derived, block = b"", _FOLDED
-    while len(derived) < size:  # DR of RFC 3961 5.1: the cipher's output feeds itself
+    while len(derived) < size:  # DR of RFC 3961 5.1: each output is the next input
         block = AES.new(seed, AES.MODE_ECB).encrypt(block)
         derived += block
     return derived[:size]
 
 
 def pack_keytab(principals: Sequence[str], realm: str, version: int, keys: Sequence[Key], time: int) -> bytes:
-    """Each key for each principal, as `MQ1$` or `host/mq1.example.com`; `version` is msDS-KeyVersionNumber, `time` in
-    seconds since 1970."""
+    """Encode a keytab with each key for each principal, such as `MQ1$` or `host/mq1.example.com`. `version` is
+    msDS-KeyVersionNumber, `time` is in seconds since 1970."""
     entries = [_entry(principal, realm, version, key, time) for principal in principals for key in keys]
     return _VERSION + b"".join(struct.pack(">i", len(entry)) + entry for entry in entries)
 

@@ -1,4 +1,4 @@
-"""How much of a server one connection may use; each bound has its reason."""
+"""Limits of one connection, with their reasons."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Random = Callable[[int], bytes]
 # The time as FILETIME: 100 ns since 1601, UTC.
 FileTime = Callable[[], int]
 
-# 3.1.1.1: how old a response may be. It also limits the error of the client's clock.
+# 3.1.1.1: maximum age of a response. It also limits the error of the clock of the client.
 MAX_LIFETIME: Final = 36 * 3600 * 10_000_000
 # An NTLMv2 response: NTProofStr and at least the fixed part of the client challenge (2.2.2.8). NTLMv1's have 24.
 MIN_NTLMV2_RESPONSE: Final = 16 + 28
@@ -61,12 +61,12 @@ _REQUIRED: Final = int(NegotiateFlags.UNICODE | NegotiateFlags.EXTENDED_SESSION_
 
 
 def nt_hash(password: str) -> bytes:
-    """NTOWFv1 (3.3.1): what a server stores for a user."""
+    """Return NTOWFv1 (3.3.1), which a server stores for a user."""
     return MD4.new(password.encode("utf-16-le")).digest()
 
 
 def ntowf_v2(hash_: bytes, user: str, domain: str) -> bytes:
-    """NTOWFv2 (3.3.2) from the NT hash."""
+    """Return NTOWFv2 (3.3.2), derived from the NT hash."""
     # Uppercase() maps single characters; Python's upper() turns some into two (ß).
     upper = "".join(c.upper() if len(c.upper()) == 1 else c for c in user)
     return _hmac_md5(hash_, (upper + domain).encode("utf-16-le"))
@@ -98,7 +98,7 @@ class _HmacMd5:
 
 
 def _rc4_stream(key: bytes) -> CipherContext:
-    """One direction's RC4 stream: encryption and decryption are the same."""
+    """Return the RC4 stream of one direction; it both encrypts and decrypts."""
     return Cipher(ARC4(key), None).encryptor()
 
 
@@ -123,12 +123,12 @@ class NtlmSession:
         self.reset_ciphers()
 
     def reset_ciphers(self) -> None:
-        """Begin both RC4 streams again, as after a mechListMIC; sequence numbers go on ([MS-SPNG] 3.3.5.1)."""
+        """Restart both RC4 streams, as after a mechListMIC; sequence numbers continue ([MS-SPNG] 3.3.5.1)."""
         self._seal = _rc4_stream(self._seal_key)
         self._unseal = _rc4_stream(self._unseal_key)
 
     def sign(self, message: bytes) -> bytes:
-        """NTLMSSP_MESSAGE_SIGNATURE with extended session security (3.4.4.2)."""
+        """Return NTLMSSP_MESSAGE_SIGNATURE with extended session security (3.4.4.2)."""
         number = self._sent.to_bytes(4, "little")
         self._sent = (self._sent + 1) & 0xFFFFFFFF
         checksum = self._signer.digest(number + message)[:8]
@@ -152,7 +152,7 @@ class NtlmSession:
         return sealed, self.sign(prefix + body + suffix)
 
     def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
-        """The reverse of `wrap` (3.4.7)."""
+        """Reverse `wrap` (3.4.7)."""
         plain = self._unseal.update(body)
         self.verify(prefix + plain + suffix, signature)
         return plain
@@ -215,7 +215,7 @@ class NtlmInitiator(_Ntlm):
         self._negotiate = b""
 
     def step(self, token: bytes) -> bytes:
-        """NEGOTIATE at first, then AUTHENTICATE in answer to CHALLENGE."""
+        """Return NEGOTIATE in the first step, then AUTHENTICATE in reply to CHALLENGE."""
         if not self._negotiate:
             self._negotiate = Negotiate(_OFFERED).pack()
             return self._negotiate
@@ -271,7 +271,7 @@ class ServerNames:
     dns_domain: str = ""
 
     def av_pairs(self, now: int) -> bytes:
-        """The target info, in the order in which Windows sends it."""
+        """Return the target info, in the order used by Windows."""
         named = (
             (AvId.NB_DOMAIN_NAME, self.domain or self.computer),
             (AvId.NB_COMPUTER_NAME, self.computer),
@@ -313,7 +313,7 @@ class DomainUsers(Protocol):
         """Whether this is a known name of the domain."""
 
     def names(self, names: ServerNames) -> ServerNames:
-        """The names of the server and of the domain."""
+        """Return the names of the server and of the domain."""
 
     def log_on(self, logon: NetworkLogon) -> LoggedOn | None:
         """Return None for a user unknown to the domain. Blocks. Raises AuthenticationError if the domain refuses the
@@ -385,7 +385,7 @@ class NtlmAcceptor(_Ntlm):
         return named or domain.first or self._lookup(message.domain, message.user) is None
 
     def step(self, token: bytes) -> bytes:
-        """CHALLENGE in answer to NEGOTIATE, nothing in answer to AUTHENTICATE."""
+        """Return CHALLENGE in reply to NEGOTIATE; empty in reply to AUTHENTICATE."""
         if not self._negotiate:
             return self._answer_negotiate(token)
         if self.session is not None:
@@ -396,7 +396,7 @@ class NtlmAcceptor(_Ntlm):
     def _answer_negotiate(self, token: bytes) -> bytes:
         offered = Negotiate.unpack(token).flags
         if offered & _REQUIRED != _REQUIRED:
-            raise AuthenticationError("the client offers weak NTLM features only")
+            raise AuthenticationError("the client offers only weak NTLM features")
         self._negotiate = token
         self._server_challenge = self._random(8)
         names = self._names
@@ -420,7 +420,7 @@ class NtlmAcceptor(_Ntlm):
             raise AuthenticationError("only NTLMv2 responses are accepted")
 
     def _check(self, message: Authenticate, token: bytes) -> None:
-        """3.2.5.1.2."""
+        """Check AUTHENTICATE (3.2.5.1.2)."""
         self._check_form(message)
         flags = message.flags
         if _is_anonymous(message):
@@ -457,7 +457,7 @@ class NtlmAcceptor(_Ntlm):
         return self._check_response(message)
 
     def _check_response(self, message: Authenticate) -> tuple[bytes, Identity]:
-        """The session base key and the local user, if the NTLMv2 response is right."""
+        """Return the session base key and the local user if the NTLMv2 response is correct."""
         response = message.nt_response
         found = self._lookup(message.domain, message.user)
         # An unknown user costs as much time as a wrong password.

@@ -13,12 +13,12 @@ from msrpc.errors import AuthenticationError
 SIGNATURE: Final = b"NTLMSSP\0"
 # VERSION (2.2.2.10) is for debugging only; a strict client insists that the CHALLENGE has one.
 VERSION: Final = bytes.fromhex("0a00614a0000000f")
-# Bounds the AV pairs of one message; nine kinds are defined.
+# Maximum number of AV pairs in a message; nine kinds are defined.
 MAX_AV_PAIRS: Final = 32
 
 
 class NegotiateFlags(IntFlag):
-    """[MS-NLMP] 2.2.2.5, those that matter here."""
+    """The flags of [MS-NLMP] 2.2.2.5 that are used here."""
 
     UNICODE = 0x00000001
     OEM = 0x00000002
@@ -63,12 +63,12 @@ AvPairs = tuple[tuple[int, bytes], ...]
 
 
 def pack_av_pairs(pairs: Iterable[tuple[int, bytes]]) -> bytes:
-    """The sequence with its terminator."""
+    """Encode AV pairs with their terminator."""
     return b"".join(struct.pack("<HH", kind, len(value)) + value for kind, value in pairs) + bytes(4)
 
 
 def unpack_av_pairs(data: bytes) -> AvPairs:
-    """The pairs before the terminator; what follows it is padding. Raises `AuthenticationError`."""
+    """Decode the AV pairs before the terminator; bytes after it are padding. Raises `AuthenticationError`."""
     pairs: list[tuple[int, bytes]] = []
     at = 0
     while at + 4 <= len(data) and len(pairs) < MAX_AV_PAIRS:
@@ -176,7 +176,7 @@ def _check(data: bytes, kind: int, size: int) -> None:
 
 def _field(data: bytes, at: int) -> bytes:
     if at + 8 > len(data):
-        raise AuthenticationError("NTLM message is cut off")
+        raise AuthenticationError("NTLM message is truncated")
     length, _, offset = struct.unpack_from("<HHI", data, at)
     if length and offset + length > len(data):
         raise AuthenticationError("NTLM field exceeds its message")

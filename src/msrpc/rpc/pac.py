@@ -38,7 +38,7 @@ def unpack_logon_information(data: bytes) -> Logon:
     """Return the user in a serialized KERB_VALIDATION_INFO. Raises `AuthenticationError` if it is malformed or too
     large."""
     if len(data) > MAX_SIZE or not data.startswith(_HEADER):
-        raise AuthenticationError(f"{len(data)} bytes of logon information are malformed; allowed are {MAX_SIZE}")
+        raise AuthenticationError(f"{len(data)} bytes of logon information are malformed; allowed: at most {MAX_SIZE}")
     try:
         information: Any = ms_pac.pac.operations[0].decode_request(data[_HEADERS:], "<").information
     except BadStubData as error:
@@ -47,7 +47,7 @@ def unpack_logon_information(data: bytes) -> Logon:
         raise AuthenticationError("the logon information names no user")
     count = information.GroupCount + information.SidCount + information.ResourceGroupCount
     if count > MAX_GROUPS:
-        raise AuthenticationError(f"the ticket names {count} groups; allowed are {MAX_GROUPS}")
+        raise AuthenticationError(f"the ticket names {count} groups; allowed: at most {MAX_GROUPS}")
     domain = _sid(information.LogonDomainId)
     groups = list(_groups(information, domain))
     if information.UserId:
@@ -85,7 +85,7 @@ def _groups(information: Any, domain: str) -> Iterator[tuple[str, int]]:
 
 
 def _sid(value: Any) -> str:
-    """[MS-DTYP] 2.4.2.1."""
+    """Return the text of a SID ([MS-DTYP] 2.4.2.1)."""
     if value is None or value.Revision != 1 or len(value.SubAuthority) > _MAX_SUBAUTHORITIES:
         raise AuthenticationError("the logon information has a malformed SID")
     authority = int.from_bytes(bytes(value.IdentifierAuthority.Value), "big")

@@ -1,7 +1,7 @@
-"""The shape that all connection-oriented PDUs share: common header, auth verifier, syntax identifiers.
+"""Common parts of connection-oriented PDUs: header, auth verifier, syntax identifiers.
 
-C706 12.6.3 and [MS-RPCE] 2.2.2. What follows the header is in `bind_pdus` and `call_pdus`; `decode` there knows all
-of them. Integers are read in either byte order, as the data representation says, and written little-endian.
+C706 12.6.3 and [MS-RPCE] 2.2.2. The bodies are in `bind_pdus` and `call_pdus`, which also has `decode` for all PDUs.
+Integers are read in the byte order of the data representation, and written little-endian.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ ByteOrder = Literal["<", ">"]
 HEADER_SIZE: Final = 16
 SEC_TRAILER_SIZE: Final = 8
 
-# C706 12.6.3.1: largest fragment we accept or send. 5840 is what the known clients offer (four Ethernet segments);
-# no client needs more, and a bound keeps a connection's buffer small.
+# C706 12.6.3.1: maximum size of a fragment, received or sent. The known clients offer 5840 (four Ethernet segments).
 MAX_FRAGMENT: Final = 5840
-# A peer that can take less than this cannot carry header, verifier and useful stub data at once.
+# Minimum of that size: a fragment must have room for header, verifier and stub data.
 MIN_FRAGMENT: Final = 128
 # Presentation contexts in one bind or alter_context. A fragment could hold 130; clients offer at most one for each
 # transfer syntax and the feature negotiation.
@@ -95,7 +94,7 @@ class AuthLevel(IntEnum):
 
 
 # C706 14.1: integer representation in the high nibble of the first octet, character set in the low one, floating
-# point in the second. Only ASCII and IEEE are understood here: Windows knows no other.
+# point in the second. Only ASCII and IEEE are supported, as on Windows.
 LITTLE_ENDIAN_DREP: Final = b"\x10\x00\x00\x00"
 _BYTE_ORDERS: Final[dict[int, ByteOrder]] = {0x10: "<", 0x00: ">"}
 
@@ -119,22 +118,22 @@ class Header:
 
     @property
     def body_end(self) -> int:
-        """Where the body ends, authentication padding included ([MS-RPCE] 2.2.2.11)."""
+        """Offset of the end of the body, including authentication padding ([MS-RPCE] 2.2.2.11)."""
         return self.frag_length - (self.auth_length + SEC_TRAILER_SIZE if self.auth_length else 0)
 
     @classmethod
     def unpack(cls, data: bytes | bytearray, maximum: int = MAX_FRAGMENT) -> Header:
         """Read the header at the start of `data`, which holds at least 16 bytes.
 
-        Raises `RemoteProtocolError` for a version other than 5.0 (3.3.1.5.1), a representation that is not
-        understood, and lengths that contradict each other or `maximum`.
+        Raises `RemoteProtocolError` for a version other than 5.0 (3.3.1.5.1), an unsupported data representation, and
+        lengths that contradict each other or exceed `maximum`.
         """
         major, minor, packet_type, flags = data[0], data[1], data[2], data[3]
         if major != 5 or minor != 0:
             raise RemoteProtocolError(f"protocol version {major}.{minor}, not 5.0")
         order = _BYTE_ORDERS.get(data[4])
         if order is None or data[5]:
-            raise RemoteProtocolError(f"data representation {bytes(data[4:8]).hex()} is not understood")
+            raise RemoteProtocolError(f"data representation {bytes(data[4:8]).hex()} is not supported")
         _, _, _, _, _, frag_length, auth_length, call_id = _HEADER[order].unpack_from(data)
         if not HEADER_SIZE <= frag_length <= maximum:
             raise RemoteProtocolError(f"fragment length {frag_length} outside {HEADER_SIZE}..{maximum}")
@@ -154,12 +153,12 @@ class AuthVerifier:
     padding: bytes = b""
 
     def pack(self) -> bytes:
-        """Padding, trailer and token."""
+        """Encode padding, trailer and token."""
         return self.padding + sec_trailer(self.auth_type, self.level, len(self.padding), self.context_id) + self.value
 
     @classmethod
     def unpack(cls, data: bytes, header: Header, body_start: int) -> AuthVerifier | None:
-        """The verifier at the end of the PDU `data` whose body starts at `body_start`; None without one."""
+        """Decode the verifier at the end of a PDU whose body starts at `body_start`; None if there is none."""
         if not header.auth_length:
             return None
         at = header.body_end
@@ -195,18 +194,18 @@ NULL_SYNTAX: Final = SyntaxId(UUID(int=0), (0, 0))
 
 
 def read_uuid(data: bytes, offset: int, order: ByteOrder) -> UUID:
-    """A UUID with its integer fields in `order` ([MS-RPCE] 2.2.1.1.3)."""
+    """Decode a UUID with integer fields in `order` ([MS-RPCE] 2.2.1.1.3)."""
     raw = bytes(data[offset : offset + 16])
     return UUID(bytes_le=raw) if order == "<" else UUID(bytes=raw)
 
 
 def sec_trailer(auth_type: int, level: int, pad_length: int, context_id: int) -> bytes:
-    """The eight octets before the authentication token."""
+    """Encode sec_trailer, the eight octets before the authentication token."""
     return _SEC_TRAILER_LITTLE.pack(auth_type, level, pad_length, 0, context_id)
 
 
 def frame(packet_type: int, flags: int, call_id: int, body: bytes, verifier: AuthVerifier | None = None) -> bytes:
-    """Header, body and verifier as one little-endian PDU."""
+    """Encode a little-endian PDU of header, body and verifier."""
     tail = verifier.pack() if verifier else b""
     auth_length = len(verifier.value) if verifier else 0
     length = HEADER_SIZE + len(body) + len(tail)
@@ -215,9 +214,9 @@ def frame(packet_type: int, flags: int, call_id: int, body: bytes, verifier: Aut
 
 
 def padded_verifier(auth_type: int, level: int, context_id: int, value: bytes) -> AuthVerifier | None:
-    """A verifier for bind and its relatives, whose bodies end at a multiple of 4; None for an empty token.
+    """Return a verifier for bind PDUs and replies, whose bodies end at a multiple of 4; None for an empty token.
 
-    [MS-RPCE] 2.2.2.11 asks for 16-octet alignment; every known implementation aligns to 4 in these PDUs, and a
-    reader finds the trailer from the end.
+    [MS-RPCE] 2.2.2.11 requires 16-octet alignment, but all known implementations align to 4 in these PDUs, and readers
+    locate the trailer from the end.
     """
     return AuthVerifier(auth_type, level, context_id, value) if value else None

@@ -1,10 +1,10 @@
-/* Requests that are served together, from the bytes that a connection brought to the bytes that it sends.
+/* Requests that are served in batches, from the bytes received on a connection to the bytes sent.
 
-   A `Source` is a connection of which nothing but whole requests without a verifier is expected. A `Poller` reads the
-   sockets of many, and makes `Request` objects of what they brought, as long as these are of operations that are served
-   together; `answer` puts their answers where `flush` sends them. All else is for `msrpc.rpc.server` and
-   `msrpc.rpc.server_connection`, which make a `Call` of any other request. A request is among the pending calls of
-   its connection until it is answered, so both ways know what the other one has. */
+   A `Source` is a connection on which only requests of one fragment without a verifier are expected. A `Poller` reads the
+   sockets of many sources and creates `Request` objects, as long as these are for operations that are served in batches.
+   `answer` queues their replies, which `flush` sends. All other data is processed by `msrpc.rpc.server` and
+   `msrpc.rpc.server_connection`, which create a `Call` for any other request. A request is in the pending calls of its
+   connection until the reply, so that both code paths know all pending calls. */
 
 #define PY_SSIZE_T_CLEAN
 #define _GNU_SOURCE /* POLLRDHUP */
@@ -23,13 +23,13 @@
 #ifdef WHOLE_PDU_HEADERS
 #define IS_BUILT
 
-enum { HANDLE_SIZE = 20, MOST_CONTEXTS = 16, MOST_OPERATIONS = 64, MOST_PIECES = 512 /* of one system call */,
+enum { HANDLE_SIZE = 20, MOST_CONTEXTS = 16, MOST_OPERATIONS = 64, MOST_PIECES = 512 /* maximum buffers in one system call */,
        MOST_EVENTS = 64 };
 
 typedef struct {
     uint16_t identifier;
     PyObject *interface;
-    uint64_t operations; /* a bit for each one that is served together */
+    uint64_t operations; /* bit mask of the operations served in batches */
 } Context;
 
 typedef struct {
@@ -45,7 +45,7 @@ typedef struct {
     char is_open;
     Py_ssize_t most_bytes, most_pending, most_reply;
     double heard, incomplete_since;
-    char *kept; /* the beginning of a request */
+    char *kept; /* received part of an incomplete request */
     Py_ssize_t kept_size;
     Answer *answers;
     Py_ssize_t answer_count, answer_room;
@@ -133,7 +133,7 @@ static PyGetSetDef request_getters[] = {
 static PyTypeObject request_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "msrpc.rpc.requests.Request",
-    .tp_doc = "A request of which no `Call` has been made.",
+    .tp_doc = "A request that was not converted to a `Call`.",
     .tp_basicsize = sizeof(Request),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .tp_dealloc = (destructor)request_dealloc,
@@ -196,7 +196,7 @@ static int source_traverse(Source *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* Only what can be part of a cycle: the rest is needed as long as a request is there. */
+/* Clear only members that can be part of a cycle: requests need the others. */
 static int source_clear(Source *self)
 {
     PyObject *none = Py_NewRef(Py_None);
@@ -238,7 +238,7 @@ static PyObject *source_know(Source *self, PyObject *const *arguments, Py_ssize_
         if (PyErr_Occurred())
             return NULL;
         if (!PyTuple_Check(value))
-            return PyErr_Format(PyExc_TypeError, "a context is an interface and numbers of operations");
+            return PyErr_Format(PyExc_TypeError, "a context must be a pair of an interface and operation numbers");
         if (!PyArg_ParseTuple(value, "OO", &interface, &opnums) || (iterator = PyObject_GetIter(opnums)) == NULL)
             return NULL;
         uint64_t operations = 0;
@@ -279,7 +279,8 @@ static const Context *context_of(const Source *self, const Header *header)
     return NULL;
 }
 
-/* Puts the request that begins there among those gathered. Returns 1, 0 if it is for others, or -1 with an error. */
+/* Append the request that begins at `data` to the gathered ones. Returns 1; 0 if it must be served elsewhere; or -1 with an
+   error. */
 static int take_one(Source *self, const Header *header, const char *stub, PyObject *gathered)
 {
     const Context *context = context_of(self, header);
@@ -301,7 +302,7 @@ static int take_one(Source *self, const Header *header, const char *stub, PyObje
     return failed ? -1 : 1;
 }
 
-/* Gathers the requests that these bytes begin with. Returns how many bytes they are, or -1 with an error. */
+/* Gather the requests at the start of these bytes. Returns their size in bytes, or -1 with an error. */
 static Py_ssize_t take_all(Source *self, const char *data, Py_ssize_t size, PyObject *gathered, Py_ssize_t most)
 {
     Py_ssize_t at = 0;
@@ -319,8 +320,8 @@ static Py_ssize_t take_all(Source *self, const char *data, Py_ssize_t size, PyOb
     return at;
 }
 
-/* Keeps the beginning of a request until the rest of it comes. `is_next`: another one came whole before it. Returns -1
-   with an error. */
+/* Keep the received part of a request until the rest arrives. `is_next`: a complete one preceded it. Returns -1 with an
+   error. */
 static int keep(Source *self, const char *data, Py_ssize_t size, int is_next)
 {
     char *kept = PyMem_Realloc(self->kept, (size_t)size);
@@ -346,7 +347,7 @@ static void keep_nothing(Source *self)
 
 static PyMethodDef source_methods[] = {
     {"know", (PyCFunction)(void (*)(void))source_know, METH_FASTCALL,
-     "know(contexts, caller, handles, most_reply): what was negotiated"},
+     "know(contexts, caller, handles, most_reply): set what was negotiated"},
     {NULL},
 };
 
@@ -354,7 +355,7 @@ static PyMemberDef source_members[] = {
     {"is_open", T_BOOL, offsetof(Source, is_open), 0, "whether nothing but whole requests is expected"},
     {"heard", T_DOUBLE, offsetof(Source, heard), READONLY, "when it brought something: seconds of the monotonic clock"},
     {"incomplete_since", T_DOUBLE, offsetof(Source, incomplete_since), READONLY,
-     "since when it has the beginning of a request that is not all there, by the same clock; 0 if there is none"},
+     "time since which a request is incomplete, by the same clock; 0 if none is"},
     {"descriptor", T_INT, offsetof(Source, descriptor), 0, "of the socket; -1 when it is closed"},
     {"owner", T_OBJECT, offsetof(Source, owner), READONLY, NULL},
     {NULL},
@@ -374,7 +375,7 @@ static PyTypeObject source_type = {
     .tp_members = source_members,
 };
 
-/* --- many calls, which are `Request` objects, or `Call` objects where somebody else has read them ------------------ */
+/* --- lists of calls: `Request` objects, and `Call` objects of requests that were read elsewhere -------------------- */
 
 static int same_operation(PyObject *one, PyObject *other)
 {
@@ -392,7 +393,7 @@ static int same_operation(PyObject *one, PyObject *other)
     return same;
 }
 
-/* Puts a call to those of its operation. Returns -1 with an error. */
+/* Append a call to the list of its operation. Returns -1 with an error. */
 static int sort_in(PyObject *sorted, PyObject *call)
 {
     for (Py_ssize_t index = 0; index < PyList_GET_SIZE(sorted); index++) {
@@ -428,17 +429,17 @@ static PyObject *stub_of(PyObject *call)
         return Py_NewRef(((Request *)call)->stub);
     PyObject *stub = PyObject_GetAttr(call, name_stub);
     if (stub != NULL && !PyBytes_Check(stub)) {
-        PyErr_Format(PyExc_TypeError, "a stub is bytes, not %.80s", Py_TYPE(stub)->tp_name);
+        PyErr_Format(PyExc_TypeError, "a stub must be bytes, not %.80s", Py_TYPE(stub)->tp_name);
         Py_CLEAR(stub);
     }
     return stub;
 }
 
-/* A list with something of each call. `one` returns NULL without an error where the list ends. */
+/* Return a list with the result of `one` for each call. The list ends where `one` returns NULL without an error. */
 static PyObject *of_each(PyObject *calls, PyObject *(*one)(PyObject *call, PyObject *argument), PyObject *argument)
 {
     if (!PyList_Check(calls))
-        return PyErr_Format(PyExc_TypeError, "a list of calls is needed");
+        return PyErr_Format(PyExc_TypeError, "calls must be a list");
     PyObject *found = PyList_New(0);
     for (Py_ssize_t index = 0; found != NULL && index < PyList_GET_SIZE(calls); index++) {
         PyObject *value = one(PyList_GET_ITEM(calls, index), argument);
@@ -482,8 +483,8 @@ static PyObject *leading_words(PyObject *module, PyObject *calls)
     return of_each(calls, leading_word, NULL);
 }
 
-/* What a context handle stands for; as `association.ContextHandles.find`, which is asked where the holder is not the
-   very object. */
+/* Return the object behind a context handle, like `association.ContextHandles.find`, which is called if the holder is
+   another object. */
 static PyObject *held_object(PyObject *call, PyObject *kind)
 {
     PyObject *stub = stub_of(call), *found = NULL, *handle = NULL;
@@ -525,7 +526,7 @@ static int is_true(PyObject *call, PyObject *name)
     return is;
 }
 
-/* Of the socket that a call came by; -1 if there is none, -2 with an error, or -3 if it was cancelled. */
+/* Return the file descriptor of the socket of a call; -1 if there is none, -2 with an error, -3 if the call was canceled. */
 static int descriptor_of(PyObject *call)
 {
     if (Py_IS_TYPE(call, &request_type)) {
@@ -562,7 +563,7 @@ static PyObject *any_abandoned(PyObject *module, PyObject *calls)
             found = descriptor == -2 ? -1 : 1;
     }
     if (!found && asked)
-        found = poll(all, asked, 0) > 0; /* nothing else is reported but errors */
+        found = poll(all, asked, 0) > 0; /* only errors are reported in addition */
     if (all != few)
         PyMem_Free(all);
     return found < 0 ? NULL : PyBool_FromLong(found);
@@ -596,13 +597,13 @@ static int answer_request(Request *request, PyObject *stub)
     if (call_id == NULL)
         return -1;
     int failed = 0;
-    /* Not there: the client is gone, or has orphaned the call; or a `Call` was made of it. */
+    /* Missing: the client has disconnected or orphaned the call, or it was converted to a `Call`. */
     if (PyDict_GetItemWithError(source->pending, call_id) == (PyObject *)request) {
         failed = PyDict_DelItem(source->pending, call_id);
         if (!failed && !PyList_GET_SIZE(source->output)
             && (Py_ssize_t)sizeof(Header) + PyBytes_GET_SIZE(stub) <= source->most_reply)
             failed = add_answer(source, request, stub);
-        else if (!failed) { /* behind what waits there, or in fragments */
+        else if (!failed) { /* after other pending output, or in fragments */
             PyObject *done = PyObject_CallMethodObjArgs(source->owner, name_respond, (PyObject *)request, stub, NULL);
             failed = done == NULL ? -1 : 0;
             Py_XDECREF(done);
@@ -623,7 +624,7 @@ static PyObject *answer(PyObject *module, PyObject *const *arguments, Py_ssize_t
         PyObject *call = PyList_GET_ITEM(arguments[0], index), *stub = PyList_GET_ITEM(arguments[1], index);
         int failed;
         if (!PyBytes_Check(stub))
-            return PyErr_Format(PyExc_TypeError, "an answer is bytes, not %.80s", Py_TYPE(stub)->tp_name);
+            return PyErr_Format(PyExc_TypeError, "a reply must be bytes, not %.80s", Py_TYPE(stub)->tp_name);
         if (Py_IS_TYPE(call, &request_type))
             failed = answer_request((Request *)call, stub);
         else {
@@ -642,7 +643,7 @@ static PyObject *answer(PyObject *module, PyObject *const *arguments, Py_ssize_t
 
 /* --- sending ----------------------------------------------------------------------------------------------------- */
 
-/* Whether the transport has nothing that has to leave first, and has not closed the socket. */
+/* Whether the transport has no unsent data and has not closed the socket. */
 static int is_free(Source *source)
 {
     PyObject *closing = PyObject_CallMethodNoArgs(source->transport, name_is_closing);
@@ -656,7 +657,7 @@ static int is_free(Source *source)
     return is_empty;
 }
 
-/* Sends answers, from one on, as far as the socket takes them. Returns the bytes sent. */
+/* Send replies, starting with one, as far as the socket accepts them. Returns the number of bytes sent. */
 static size_t send_some(Source *source, Py_ssize_t from)
 {
     struct iovec pieces[MOST_PIECES];
@@ -672,10 +673,10 @@ static size_t send_some(Source *source, Py_ssize_t from)
     do
         sent = sendmsg(source->descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     while (sent < 0 && errno == EINTR);
-    return sent < 0 ? 0 : (size_t)sent; /* full, or gone: the transport finds out */
+    return sent < 0 ? 0 : (size_t)sent; /* full, or disconnected: the transport will detect it */
 }
 
-/* The rest of all answers after `sent` bytes. */
+/* Return the rest of all replies after `sent` bytes. */
 static PyObject *rest_of(Source *source, size_t sent)
 {
     size_t size = 0;
@@ -701,7 +702,7 @@ static PyObject *rest_of(Source *source, size_t sent)
     return rest;
 }
 
-/* Sends what a source has. Returns what its transport has to send, or None. */
+/* Send the replies of a source. Returns the bytes that its transport must send, or None. */
 static PyObject *flushed(Source *source)
 {
     size_t sent = 0, due = 0;
@@ -711,7 +712,7 @@ static PyObject *flushed(Source *source)
                 due += sizeof(Header) + (size_t)PyBytes_GET_SIZE(source->answers[index].stub);
             sent += send_some(source, from);
         }
-    PyErr_Clear(); /* of a transport: one that can't say is asked to send */
+    PyErr_Clear(); /* of the query: if it fails, the transport sends */
     PyObject *rest = rest_of(source, sent);
     drop_answers(source);
     return rest;
@@ -749,9 +750,9 @@ static PyObject *flush(PyObject *module, PyObject *ready)
 
 typedef struct {
     PyObject_HEAD
-    int descriptor;    /* of an epoll instance; -1: closed */
-    PyObject *sources; /* by their descriptors */
-    int portions;      /* of the last `read` */
+    int descriptor;    /* epoll instance; -1: closed */
+    PyObject *sources; /* descriptor -> source */
+    int portions;      /* number of sources with data in the last `read` */
     char buffer[256 << 10];
 } Poller;
 
@@ -802,7 +803,7 @@ static PyObject *poller_add(Poller *self, PyObject *object)
     PyObject *key = PyLong_FromLong(source->descriptor);
     if (key == NULL)
         return NULL;
-    /* A number that another source has left is the new one's: the kernel forgets descriptors that are closed. */
+    /* A descriptor of an earlier source now belongs to the new one: the kernel removes closed descriptors. */
     int failed = PyDict_SetItem(self->sources, key, object);
     if (!failed && epoll_ctl(self->descriptor, EPOLL_CTL_ADD, source->descriptor, &event) < 0 && errno != EEXIST) {
         int code = errno;
@@ -826,7 +827,7 @@ static PyObject *poller_remove(Poller *self, PyObject *object)
         return NULL;
     int failed = 0;
     if (PyDict_GetItemWithError(self->sources, key) == object) {
-        epoll_ctl(self->descriptor, EPOLL_CTL_DEL, descriptor, NULL); /* fails if it is closed: then it is gone */
+        epoll_ctl(self->descriptor, EPOLL_CTL_DEL, descriptor, NULL); /* fails if it is closed, and then it was already removed */
         failed = PyDict_DelItem(self->sources, key);
     } else if (PyErr_Occurred())
         failed = -1;
@@ -844,7 +845,7 @@ static int leave(PyObject *left, PyObject *source, const char *rest, Py_ssize_t 
     return failed;
 }
 
-/* Reads what one source has. Returns -1 with an error. */
+/* Read from one source. Returns -1 with an error. */
 static int read_one(Poller *self, Source *source, PyObject *gathered, Py_ssize_t most, PyObject *left)
 {
     Py_ssize_t kept = source->kept_size;
@@ -893,7 +894,7 @@ static PyObject *poller_read(Poller *self, PyObject *const *arguments, Py_ssize_
                 return NULL;
             }
         }
-        if (PyList_GET_SIZE(left)) /* these have to be served first */
+        if (PyList_GET_SIZE(left)) /* these must be served first */
             break;
     }
     return left;
@@ -903,15 +904,15 @@ static PyMethodDef poller_methods[] = {
     {"add", (PyCFunction)poller_add, METH_O, "add(source): read its socket from now on; raises OSError"},
     {"remove", (PyCFunction)poller_remove, METH_O, "remove(source): read it no longer, if it was read"},
     {"read", (PyCFunction)(void (*)(void))poller_read, METH_FASTCALL,
-     "read(gathered, most): append the requests that sources have brought to a list, up to a length. What is left: pairs of "
-     "a source and its other bytes, or None for one at its end"},
+     "read(gathered, most): append requests to a list, up to a length. Return the rest as pairs of "
+     "a source and its other bytes, or None if its connection has ended"},
     {"close", (PyCFunction)poller_close, METH_NOARGS, "close(): forget all sources"},
     {NULL},
 };
 
 static PyMemberDef poller_members[] = {
     {"descriptor", T_INT, offsetof(Poller, descriptor), READONLY, "readable while a source is"},
-    {"portions", T_INT, offsetof(Poller, portions), READONLY, "how many sources had something at the last `read`"},
+    {"portions", T_INT, offsetof(Poller, portions), READONLY, "number of sources with data in the last `read`"},
     {NULL},
 };
 
@@ -929,21 +930,21 @@ static PyTypeObject poller_type = {
 
 static PyMethodDef functions[] = {
     {"by_operation", by_operation, METH_O,
-     "by_operation(calls): lists of those of the same operation; the first ones of each are in their order"},
-    {"stubs", stubs, METH_O, "stubs(calls): the stub of each"},
+     "by_operation(calls): return lists of calls of the same operation, in the order of their first calls"},
+    {"stubs", stubs, METH_O, "stubs(calls): return the stub of each call"},
     {"leading_words", leading_words, METH_O,
-     "leading_words(calls): the first four bytes of stubs as numbers, up to one that is shorter"},
+     "leading_words(calls): return the first four bytes of each stub as a number, up to the first shorter stub"},
     {"held", (PyCFunction)(void (*)(void))held, METH_FASTCALL,
-     "held(calls, kind): what the context handles at the beginning of stubs stand for, up to one of another kind"},
-    {"any_abandoned", any_abandoned, METH_O, "any_abandoned(calls): whether nobody will read one of the answers"},
+     "held(calls, kind): return the objects of the context handles at the start of stubs, up to the first of another kind"},
+    {"any_abandoned", any_abandoned, METH_O, "any_abandoned(calls): return whether the client of a call has disconnected"},
     {"answer", (PyCFunction)(void (*)(void))answer, METH_FASTCALL, "answer(calls, stubs): answer those still pending"},
-    {"flush", flush, METH_O, "flush(sources): send their answers, and empty the list; what connections have to send"},
+    {"flush", flush, METH_O, "flush(sources): send their replies, and clear the list. Return the bytes that connections must send"},
     {NULL},
 };
 #endif
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "msrpc.rpc.requests", "Requests that are served together.", -1,
+    PyModuleDef_HEAD_INIT, "msrpc.rpc.requests", "Requests that are served in batches.", -1,
 #ifdef IS_BUILT
     functions,
 #endif
@@ -972,6 +973,6 @@ PyMODINIT_FUNC PyInit_requests(void)
     }
     return module;
 #else
-    return PyErr_Format(PyExc_ImportError, "%s is for little-endian processors", definition.m_name);
+    return PyErr_Format(PyExc_ImportError, "%s requires a little-endian processor", definition.m_name);
 #endif
 }

@@ -1,7 +1,7 @@
 """Interface of a security provider to a connection, and protection of a fragment with it.
 
-[MS-RPCE] 2.2.2.11-12 and 3.3.1.5.2. A provider (`ntlm`, `kerberos`, `spnego`) is a `SecurityContext`; a
-`Channel` is one such context as a connection knows it, under its auth context id and at its level.
+[MS-RPCE] 2.2.2.11-12 and 3.3.1.5.2. A provider (`ntlm`, `kerberos`, `spnego`) is a `SecurityContext`; a `Channel` is a
+context of a connection, with its auth context id and level.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ CONNECT_TOKEN: Final = b"\x01\0\0\0" + bytes(12)
 class Identity:
     """Identity authenticated by a security provider. `sid` is None for ANONYMOUS LOGON.
 
-    groups: SIDs of the groups that the provider knows the user to be in; they may change while the user is the same.
+    groups: SIDs of the groups that the provider knows the user to be in; they may change between logins.
     login: the mechanism: `ntlm`, `winbind`, `kerberos`, or `http`.
-    origin: the entry point and the address (`http 10.0.0.7`) of a caller that another process speaks for, empty for
-        all others.
+    origin: the entry point and the address (`http 10.0.0.7`) of a caller on whose behalf another process calls; empty
+        for all others.
     """
 
     user: str
@@ -59,10 +59,10 @@ class LoginObserver(Protocol):
     `PeerFailures` does not count."""
 
     def logged_in(self, identity: Identity, peer: str) -> None:
-        """Somebody who is not anonymous has logged in. It must not raise."""
+        """Record a login of a user who is not anonymous. Must not raise."""
 
     def refused(self, user: str, peer: str) -> None:
-        """Somebody has failed, as the user that the client named; empty where it named none. It must not raise."""
+        """Record a failed login. `user` is the name given by the client; empty if it gave none. Must not raise."""
 
 
 class NullObserver:
@@ -76,7 +76,7 @@ class NullObserver:
 
 
 class SecurityContext(Protocol):
-    """One side of an authentication exchange, and the keys it ends with (RFC 2743 in DCE style).
+    """One side of an authentication exchange, and the resulting keys (RFC 2743 in DCE style).
 
     Every method raises `AuthenticationError` when the provider refuses. Protected messages must be processed in the
     order in which they travel: signatures carry sequence numbers.
@@ -92,32 +92,33 @@ class SecurityContext(Protocol):
 
     @property
     def always_signs_headers(self) -> bool:
-        """Whether signatures cover header and trailer though it was not negotiated, as those of NTLM do."""
+        """Whether signatures cover header and trailer even if that was not negotiated, as with NTLM."""
 
     def signature_size(self, level: int) -> int:
-        """Length of what `sign`, or at PKT_PRIVACY `wrap`, returns as signature."""
+        """Size in bytes of the signature of `sign` or, at PKT_PRIVACY, of `wrap`."""
 
     def question(self, token: bytes) -> Question | None:
-        """Return a query that must be answered before `step` takes this token; None if there is none. It has no effect
-        on the context but that `step` knows the answer."""
+        """Return a query that must be answered before `step` takes this token; None if there is none. Its only effect
+        on the context is that `step` knows the answer."""
 
     def step(self, token: bytes) -> bytes:
-        """Take the peer's token (empty at the initiator's start), give ours (empty when there is none)."""
+        """Process the token of the peer (empty at the start of the initiator). Return the next token to send, empty for
+        none."""
 
     def sign(self, message: bytes) -> bytes:
-        """GSS_GetMICEx."""
+        """Return the signature (GSS_GetMICEx)."""
 
     def verify(self, message: bytes, signature: bytes) -> None:
-        """GSS_VerifyMICEx."""
+        """Verify the signature (GSS_VerifyMICEx)."""
 
     def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
-        """GSS_WrapEx: (sealed body, signature over all three)."""
+        """Return the encrypted body, and the signature of all three parts (GSS_WrapEx)."""
 
     def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
-        """GSS_UnwrapEx: the plain body."""
+        """Return the decrypted body (GSS_UnwrapEx)."""
 
 
-# Asks others, and waits for them: never on an event loop. It raises nothing.
+# A blocking query to another server; must not run in an event loop. Must not raise.
 Question = Callable[[], None]
 # (auth_type, level) -> a fresh acceptor, or None when the type is not offered.
 AcceptorFactory = Callable[[int, int], SecurityContext | None]
@@ -134,7 +135,7 @@ class Channel:
         self.context_id = context_id
         self.context = context
         self.failed = False
-        self.header_signing = False  # whether the connection has agreed on it
+        self.header_signing = False  # whether the connection has negotiated it
         self._last_leg = b""
 
     @property
@@ -151,19 +152,19 @@ class Channel:
         return self.context.question(token)
 
     def step(self, token: bytes) -> bytes:
-        """One leg of the authentication, as the acceptor: the token to answer with."""
+        """Process one leg of the authentication as the acceptor. Return the token of the reply."""
         self._last_leg = token
         return self.context.step(token)
 
     def repeats(self, auth_type: int, level: int, token: bytes) -> bool:
-        """Whether this is the leg that completed the context, once more."""
+        """Whether this token repeats the leg that completed the context."""
         return self.usable and (auth_type, level, token) == (self.auth_type, self.level, self._last_leg)
 
     def open(self, header: Header, pdu: bytes, start: int) -> bytes:
         """Check the fragment's protection and return its stub, without padding.
 
-        Raises `AuthenticationError` for a bad signature or a level other than the negotiated one, which is how a
-        downgrade would look.
+        Raises `AuthenticationError` for a bad signature or a level other than the negotiated one, which indicates a
+        downgrade attack.
         """
         end = header.body_end
         auth_type, level, pad = pdu[end], pdu[end + 1], pdu[end + 2]
@@ -183,11 +184,11 @@ class Channel:
 
     @property
     def _covers_headers(self) -> bool:
-        """Whether signatures are over header and trailer, too ([MS-RPCE] 3.3.1.5.2.2)."""
+        """Whether signatures cover header and trailer, too ([MS-RPCE] 3.3.1.5.2.2)."""
         return self.header_signing or self.context.always_signs_headers
 
     def close(self, packet_type: int, flags: int, call_id: int, head: bytes, stub: bytes) -> bytes:
-        """A whole protected fragment; `head` is what stands between common header and stub."""
+        """Return a complete protected fragment; `head` is the part between common header and stub."""
         pad = -len(stub) % SEC_TRAILER_ALIGNMENT
         trailer = sec_trailer(self.auth_type, self.level, pad, self.context_id)
         protected = self.level >= AuthLevel.PKT
@@ -217,7 +218,7 @@ def normal_level(level: int) -> int:
 def fragments(
     packet_type: int, flags: int, call_id: int, head: bytes, stub: bytes, max_fragment: int, channel: Channel | None
 ) -> list[bytes]:
-    """The PDUs that carry `stub`, none longer than `max_fragment`.
+    """Split `stub` into PDUs of at most `max_fragment` bytes.
 
     `head` is what follows alloc_hint: context id, opnum (or cancel count) and object UUID; each fragment repeats it.
     """

@@ -1,7 +1,7 @@
-"""The asyncio server: it moves bytes between transports and `ServerConnection`, and calls to their interfaces.
+"""RPC server on asyncio: moves bytes between transports and `ServerConnection`, and passes calls to interfaces.
 
-One `asyncio.Protocol` per connection, no task and no thread per connection or call. Replies that become ready in one
-iteration of the loop leave in one write.
+There is one `asyncio.Protocol` per connection, and no task or thread per connection or call. Replies of one connection
+that become ready in the same event-loop iteration are sent in one write.
 
 Invariant I6 (docs/architecture.md): nothing a peer sends, and nothing an interface raises, ends the server, and a peer
 that does not read its replies delays no other peer.
@@ -24,20 +24,20 @@ from msrpc.rpc.association import AssociationTable, Random
 from msrpc.rpc.blocking_auth import AuthExecutor
 from msrpc.rpc.call import Call, InterfaceTable
 from msrpc.rpc.connection_states import (
-    ANSWERED,
-    ASKED,
     BY_POLLER,
     BY_TRANSPORT,
-    CAUGHT_UP,
     CORKED,
-    DEAF,
-    DEAFENED,
     FLUSHED,
-    HEARS,
-    HELD,
-    HOLDS,
+    LOGIN_ANSWERED,
+    LOGIN_ASKED,
+    PAUSED,
+    READING,
+    REPLIES_BLOCKED,
+    RESUMED,
     SCHEDULED,
-    UNHELD,
+    TRANSITIONS,
+    WRITE_BLOCKED,
+    WRITE_UNBLOCKED,
 )
 from msrpc.rpc.dispatcher import Dispatcher, SecurityPolicy
 from msrpc.rpc.limits import RpcLimits
@@ -54,14 +54,14 @@ except ImportError:  # not built here
 
 log = logging.getLogger(__name__)
 
-# How often connections are looked at for the timeouts below. One sweep costs less than a timer per connection.
+# Seconds between checks of all connections for the timeouts below. One sweep costs less than a timer per connection.
 SWEEP_PERIOD: Final = 5.0
-# How often a server that shuts down looks whether its calls have ended.
+# Seconds between checks, during a shutdown, whether all calls have ended.
 SHUT_DOWN_POLL: Final = 0.02
-FLUSH_TIME: Final = 0.5  # seconds that peers have to take what has been answered
-# Connections that wait to be accepted: after a restart, all clients reconnect at once.
+FLUSH_TIME: Final = 0.5  # seconds that peers have to read their last replies during a shutdown
+# Maximum number of connections that wait to be accepted: after a restart, all clients reconnect at once.
 LISTEN_BACKLOG: Final = 1024
-# Replies are handed to the transport when so much has gathered, which shows whether the peer reads them.
+# Bytes of replies that are collected before they are passed to the transport, which detects a peer that does not read.
 FLUSH_SIZE: Final = 256 * 1024
 
 
@@ -69,16 +69,16 @@ FLUSH_SIZE: Final = 256 * 1024
 class ServerLimits:
     """Bounds for all connections together, and times in seconds.
 
-    max_connections: file descriptors are finite, and the log needs some.
-    max_connections_per_peer: of one host, so that no host takes all; on loopback all clients are one host.
-    incomplete_requests: bytes of requests whose last fragment has not come, on all connections together; sixty of the
-        largest size. A request that does not fit is refused with nca_s_fault_remote_no_memory.
-    first_pdu: a connection that has not bound by then is closed; a client binds at once.
-    incomplete_pdu: when a PDU or fragmented request is incomplete, the next whole PDU may take this long.
-    unread_bytes: replies that wait in one connection for the peer to read; sixteen of the largest size.
-    unread_replies: a peer that does not read its replies for so long is gone.
-    idle: a bound connection without calls is closed after this time; None keeps it, because a client may hold context
-        handles for days and MSMQ clients do.
+    max_connections: keeps file descriptors free, which the store needs, too.
+    max_connections_per_peer: per host, so that one host cannot use all; all loopback clients are one host.
+    incomplete_requests: bytes of requests whose last fragment has not arrived, on all connections; 60 requests of
+        maximum size. A request beyond it is refused with nca_s_fault_remote_no_memory.
+    first_pdu: a connection without a bind is closed after this time.
+    incomplete_pdu: maximum wait for the next complete PDU while a PDU or a fragmented request is incomplete.
+    unread_bytes: bytes of unread replies per connection; 16 replies of maximum size.
+    unread_replies: a connection whose peer does not read its replies is closed after this time.
+    idle: a bound connection without calls is closed after this time. None for never: MSMQ clients hold context
+        handles for days.
     """
 
     max_connections: int = 8192
@@ -93,8 +93,8 @@ class ServerLimits:
 
 
 class OpenConnection(NamedTuple):
-    """A connection as lists show it. `host` is empty for a Unix socket, `users` are those who have logged in on it,
-    `interfaces` the names of those that it has bound; it is open for `seconds`."""
+    """An open connection, for lists. `host` is empty for a Unix socket. `users` have logged in on it, `interfaces` are
+    the names of the bound interfaces, and `seconds` is its age."""
 
     host: str
     users: list[str]
@@ -105,7 +105,8 @@ class OpenConnection(NamedTuple):
 class RpcServer:
     """Serves interfaces on any number of endpoints, which share associations and therefore context handles.
 
-    `acceptor` makes a security context for each authentication (see `spnego.ntlm_acceptor`), `random` gives bytes.
+    `acceptor` creates a security context for each authentication (see `spnego.acceptor`). `random` returns random
+    bytes.
     """
 
     def __init__(
@@ -132,9 +133,9 @@ class RpcServer:
         self.connections: set[_Connection] = set()
         self.peers: Counter[str] = Counter()  # connections by host
         self.logins: LoginObserver = NullObserver()
-        #: Asked before anything is sent; if not, the connection is closed.
+        #: Whether replies may be sent; called before each write. If it returns false, the connection is closed.
         self.may_answer: Callable[[], bool] = _always
-        self.ready: list[Any] = []  # sources with answers, see `requests`
+        self.ready: list[Any] = []  # sources with pending replies; see `requests`
         self.poller: requests.Poller | None = None
         self._unflushed: list[_Connection] = []
         self._is_held = False
@@ -148,7 +149,7 @@ class RpcServer:
         """Open an endpoint and return its address; port 0 lets the system choose. Raises `OSError`."""
         loop = self._start()
         table = self.interfaces if interfaces is None else interfaces
-        # Towers of the endpoint mapper and most clients speak IPv4; an IPv6 address must be asked for.
+        # Towers of the endpoint mapper and most clients use IPv4, so IPv6 is used only for an IPv6 address.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # Any: uvloop's `sockets` is a list, not the tuple that asyncio declares.
         server: Any = await loop.create_server(
@@ -159,7 +160,7 @@ class RpcServer:
         return address[0], address[1]
 
     async def listen_unix(self, listener: socket.socket, interfaces: InterfaceTable | None = None) -> None:
-        """Serve on a Unix socket that is bound."""
+        """Serve connections to a bound Unix socket."""
         loop = self._start()
         table = self.interfaces if interfaces is None else interfaces
         server: Any = await loop.create_unix_server(
@@ -178,30 +179,29 @@ class RpcServer:
         return loop
 
     def _readable(self) -> None:
-        """Serve what all sources have brought."""
+        """Read all sources and serve their requests."""
         self.read_sources()
         self.calls.serve_turn()
 
     def read_sources(self) -> None:
-        """Gather requests of all sources; serve everything else that they have brought."""
+        """Read all sources: collect their plain requests, and process all other PDUs."""
         if self.poller is not None:
             for source, rest in self.calls.read(self.poller):
                 source.owner.received(rest)
 
     def flush_soon(self, connection: _Connection) -> None:
-        """Send a connection's replies in the next iteration of the event loop, together with others: one sync makes
-        many."""
+        """Schedule sending of the replies of a connection, in the next event-loop iteration together with others: one
+        disk sync completes many replies."""
         if not self._unflushed and not self._is_held:
             asyncio.get_running_loop().call_soon(self.flush)
         self._unflushed.append(connection)
 
     def hold(self) -> None:
-        """Keep replies until `flush`, which the caller calls in the same event-loop iteration: the loop needs no other
-        one."""
+        """Schedule no flush until `flush` is called, which the caller does in the same event-loop iteration."""
         self._is_held = True
 
     def flush(self) -> None:
-        """Send all waiting replies now."""
+        """Send all pending replies now."""
         self._is_held = False
         connections, self._unflushed = self._unflushed, []
         if not connections and not self.ready:
@@ -212,8 +212,8 @@ class RpcServer:
         for connection in connections:
             try:
                 connection.flush(allowed)
-            except Exception:  # one connection's trouble must not keep the others from their replies
-                log.exception("replies can't be sent")
+            except Exception:  # must not prevent the replies of other connections
+                log.exception("cannot send replies")
                 connection.close()
 
     def _flush_sources(self, allowed: bool) -> None:
@@ -232,18 +232,18 @@ class RpcServer:
         return bool(self._servers)
 
     def close_listeners(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting connections."""
         for server in self._servers:
             server.close()
         self._servers.clear()
 
     def open_connections(self) -> list[OpenConnection]:
-        """The connections that are open now."""
+        """Return the open connections."""
         found = (connection.described() for connection in self.connections)
         return [each for each in found if each is not None]
 
     def close(self) -> None:
-        """Close every endpoint and connection; pending calls are cancelled and context handles run down."""
+        """Close all endpoints and connections. Pending calls are canceled and context handles are run down."""
         self.close_listeners()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -251,23 +251,23 @@ class RpcServer:
         for connection in tuple(self.connections):
             connection.close()
         if self.poller is not None:
-            loop: Any = self.calls.loop  # uvloop's returns None, and not the bool that asyncio declares
+            loop: Any = self.calls.loop  # the method of uvloop returns None, not the bool that asyncio declares
             loop.remove_reader(self.poller.descriptor)
             self.poller.close()
             self.poller = None
 
     async def shut_down(self, grace: float) -> None:
-        """Accept no more connections, let pending calls end for at most `grace` seconds, send the remaining replies,
-        then close everything.
+        """Stop accepting connections, wait at most `grace` seconds for pending calls, send the remaining replies, then
+        close everything.
 
-        Calls that wait for a message usually wait on, so the whole time passes while there are any.
+        Calls that wait for a message usually do not end in this time.
         """
         self.close_listeners()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace
         while any(connection.pending for connection in self.connections) and loop.time() < deadline:
             await asyncio.sleep(SHUT_DOWN_POLL)
-        await asyncio.sleep(0)  # replies leave in the next turn of the loop
+        await asyncio.sleep(0)  # replies are sent in the next event-loop iteration
         for connection in tuple(self.connections):
             connection.finish()
         flushed = loop.time() + FLUSH_TIME
@@ -290,7 +290,7 @@ class RpcServer:
 
 
 class _Connection(asyncio.Protocol):
-    """Bytes in, bytes out."""
+    """Connects a socket and a `ServerConnection`: reads, serves calls, sends replies, pauses and closes."""
 
     def __init__(self, server: RpcServer, interfaces: InterfaceTable) -> None:
         self._server = server
@@ -299,20 +299,20 @@ class _Connection(asyncio.Protocol):
         self._descriptor = -1
         self._core: ServerConnection | None = None
         self._source: requests.Source | None = None
-        self._known = 0  # how many negotiations the source knows
+        self._known = 0  # value of `core.negotiations` when the source was last updated
         self._backlog: list[Event] = []
-        self._hold = UNHELD
+        self._read_state = READING
         self._reader = BY_TRANSPORT
         self._replies = FLUSHED
         self._connected = self._heard = 0.0
         self._incomplete_since: float | None = None
-        self._deaf_since = 0.0  # while its state is DEAF
+        self._blocked_since = 0.0  # valid in the state REPLIES_BLOCKED
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         self._transport = cast(asyncio.Transport, transport)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        is_unix = not isinstance(local, tuple)  # whose addresses are paths
+        is_unix = not isinstance(local, tuple)  # addresses of Unix sockets are paths
         host: str = peer[0] if isinstance(peer, tuple) else ""  # empty if the peer has already disconnected
         limits = server.server_limits
         if len(server.connections) >= limits.max_connections:
@@ -355,7 +355,7 @@ class _Connection(asyncio.Protocol):
         server.statistics.connections += 1
 
     def described(self) -> OpenConnection | None:
-        """None for one that is being closed."""
+        """Return the connection for lists; None if it is being closed."""
         core = self._core
         if core is None:
             return None
@@ -368,13 +368,13 @@ class _Connection(asyncio.Protocol):
             self._receive(self._core, data)
 
     def received(self, data: bytes | None) -> None:
-        """Bytes that the poller has read and its source has not taken; None: there is nothing more to read."""
+        """Process bytes that the poller has read but the source has not handled. None: the connection has ended."""
         core, transport = self._core, self._transport
         if core is None or transport is None or transport.is_closing():
             return
         if data is not None:
             self._receive(core, data)
-        else:  # the transport finds out how the connection has ended
+        else:  # the transport determines how the connection has ended
             self._stop_polling()
             transport.resume_reading()
 
@@ -385,11 +385,11 @@ class _Connection(asyncio.Protocol):
         if not core.waits_for_bytes:
             self._incomplete_since = None
         elif self._incomplete_since is None or core.pdus_received != before:
-            # A busy connection may always be in the middle of something; each whole PDU is progress.
+            # A busy connection may always have an incomplete PDU; each complete one is progress.
             self._incomplete_since = self._heard
 
     def _open_source(self, core: ServerConnection, source: requests.Source) -> None:
-        """Let the source take requests, if nothing else is expected."""
+        """Let the source handle requests, if no other PDUs are expected."""
         caller = core.default_caller
         if core.negotiations != self._known and core.association is not None and caller is not None:
             self._known = core.negotiations
@@ -399,10 +399,10 @@ class _Connection(asyncio.Protocol):
         poller, transport = self._server.poller, self._transport
         if poller is None or transport is None or self._reader == BY_POLLER or not source.is_open:
             return
-        if not self._hold & HELD and not transport.is_closing():
+        if not self._read_state & PAUSED and not transport.is_closing():
             try:
                 poller.add(source)
-            except OSError as error:  # the system has a limit for what is watched
+            except OSError as error:  # the limit of epoll watches is reached
                 log.warning("reading the connection from %s outside of batches: %s", core.peer_host, error)
                 return
             transport.pause_reading()
@@ -414,7 +414,7 @@ class _Connection(asyncio.Protocol):
         return self._core.call_of(request)
 
     def respond(self, request: requests.Request, stub: bytes) -> None:
-        """Answer a request that its source has taken."""
+        """Send the response to a request that the `requests.Source` has taken."""
         if self._core is not None:
             self._core.respond(request.call_id, request.context_id, stub)
             self._output_ready()
@@ -445,7 +445,7 @@ class _Connection(asyncio.Protocol):
                         self._end(event)
                     if core.output_size > FLUSH_SIZE:
                         self.flush()
-                        if self._hold & DEAF:
+                        if self._read_state & REPLIES_BLOCKED:
                             self._backlog += events[done:]
                             return
                 if not core.more:
@@ -453,7 +453,7 @@ class _Connection(asyncio.Protocol):
                 self._server.calls.serve_gathered()
                 events = core.receive_data(b"")
         except Exception:
-            # Nothing above should raise. If it does, the state of this connection is unknown.
+            # Nothing above is expected to raise, so the state of the connection is unknown.
             log.exception("connection handler failed")
             self.close()
         finally:
@@ -464,7 +464,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)
-        self._server.calls.serve_gathered()  # the peer has sent these calls, so they are served
+        self._server.calls.serve_gathered()  # calls received before the connection was lost are still served
         core, self._core = self._core, None
         if self._source is not None:
             self._stop_polling()
@@ -481,25 +481,25 @@ class _Connection(asyncio.Protocol):
             core.leave()
 
     def pause_writing(self) -> None:
-        # The peer does not read. More requests would only produce more unread replies.
-        self._deaf_since = self._loop.time()
-        self._hold = HOLDS[self._hold][DEAFENED]
+        # The peer does not read its replies, so no further requests are read from it.
+        self._blocked_since = self._loop.time()
+        self._read_state = TRANSITIONS[self._read_state][WRITE_BLOCKED]
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        self._hold = HOLDS[self._hold][HEARS]
+        self._read_state = TRANSITIONS[self._read_state][WRITE_UNBLOCKED]
         if self._core is not None:
             self._loop.call_soon(self._resume)
 
     def _ask(self, asked: AuthQueryNeeded) -> None:
-        """Read nothing more from the peer until the question is answered."""
+        """Pause reading until the query is answered."""
         assert self._transport is not None
-        self._hold = HOLDS[self._hold][ASKED]
+        self._read_state = TRANSITIONS[self._read_state][LOGIN_ASKED]
         self._pause_reading()
         self._server.questions.ask(asked.question, self._answered)
 
     def _answered(self) -> None:
-        self._hold = HOLDS[self._hold][ANSWERED]
+        self._read_state = TRANSITIONS[self._read_state][LOGIN_ANSWERED]
         core = self._core
         if core is not None:
             core.answered()
@@ -508,20 +508,20 @@ class _Connection(asyncio.Protocol):
                 self._incomplete_since = None  # data that arrived in the meantime has been served
 
     def _resume(self) -> None:
-        """Serve the data that had to wait, and continue to read if the peer keeps up."""
+        """Serve the data received before the pause, then continue reading unless the connection is paused again."""
         core = self._core
-        if core is None or self._transport is None or self._hold & HELD:
+        if core is None or self._transport is None or self._read_state & PAUSED:
             return
         self._serve(core, b"")
-        if self._hold & HELD or self._transport.is_closing():
+        if self._read_state & PAUSED or self._transport.is_closing():
             return
-        self._hold = HOLDS[self._hold][CAUGHT_UP]
+        self._read_state = TRANSITIONS[self._read_state][RESUMED]
         if self._reader == BY_TRANSPORT:
             self._transport.resume_reading()
         elif self._source is not None and self._server.poller is not None:
             try:
                 self._server.poller.add(self._source)
-            except OSError as error:  # epoll is full: its own transport reads this connection from now on
+            except OSError as error:  # limit of epoll watches: the transport reads this connection again
                 log.warning("cannot poll a connection; reading it alone: %s", error)
                 self._reader = BY_TRANSPORT
                 self._transport.resume_reading()
@@ -539,7 +539,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def pending(self) -> int:
-        """How many calls wait for their answer."""
+        """Number of calls without a reply."""
         return self._core.pending if self._core is not None else 0
 
     def serves(self, call: Call) -> bool:
@@ -559,14 +559,15 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def check_time(self, now: float, limits: ServerLimits) -> None:
-        """Close the connection if it has been silent, slow or deaf for too long."""
+        """Close the connection if it has been silent, slow or not reading for too long."""
         core = self._core
         if core is None:
             return
+        blocked_since = self._blocked_since if self._read_state & REPLIES_BLOCKED else None
         reasons = (
             ("it has not bound", None if core.bound else self._connected, limits.first_pdu),
             ("a PDU is incomplete", self._waits_since, limits.incomplete_pdu),
-            ("it does not read its replies", self._deaf_since if self._hold & DEAF else None, limits.unread_replies),
+            ("it does not read its replies", blocked_since, limits.unread_replies),
             ("it is idle", None if core.pending else self._last_heard, limits.idle),
         )
         for reason, since, allowed in reasons:
@@ -577,7 +578,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def _waits_since(self) -> float | None:
-        """Since when a PDU is incomplete."""
+        """Time in seconds since which a PDU has been incomplete; None if none is."""
         since = self._incomplete_since
         return since if since is not None or self._source is None else self._source.incomplete_since or None
 
@@ -589,7 +590,7 @@ class _Connection(asyncio.Protocol):
         try:
             call.cancel()
         except Exception:
-            log.exception("cancelling %s opnum %d failed", call.interface.name, call.opnum)
+            log.exception("canceling %s opnum %d failed", call.interface.name, call.opnum)
 
     def _end(self, event: ConnectionEnded) -> None:
         assert self._core is not None
@@ -599,7 +600,7 @@ class _Connection(asyncio.Protocol):
         self.finish()
 
     def _check_unread(self) -> None:
-        """Close the connection if the peer reads none of its replies. Many calls that waited may be answered at
+        """Close the connection if too many bytes of replies are unread: many waiting calls may be answered at
         once."""
         assert self._transport is not None
         size = self._transport.get_write_buffer_size()
@@ -613,8 +614,8 @@ class _Connection(asyncio.Protocol):
             self._server.flush_soon(self)
 
     def _write(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Send at once what the socket takes: the transport of an event loop would wait for the end of its turn, and
-        the peer has its next request ready by then."""
+        """Send as much as the socket accepts now, and pass the rest to the transport. Writing to the transport only
+        would delay the reply to a later event-loop iteration."""
         if self._descriptor >= 0 and not transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, data)
@@ -625,7 +626,7 @@ class _Connection(asyncio.Protocol):
             transport.write(data)
 
     def flush(self, allowed: bool | None = None) -> None:
-        """Send the pending answers; `allowed` means that `may_answer` was already checked."""
+        """Send the pending replies; `allowed` means that `may_answer` was already checked."""
         if self._replies == SCHEDULED:
             self._replies = FLUSHED
         core = self._core
@@ -637,14 +638,14 @@ class _Connection(asyncio.Protocol):
                     return
                 self._server.statistics.packets_out += 1
                 self._write(self._transport, data)
-                if self._hold & DEAF:
+                if self._read_state & REPLIES_BLOCKED:
                     self._check_unread()
 
     def send(self, data: bytes) -> None:
-        """Send what the socket did not take at once."""
+        """Pass data that the socket did not accept immediately to the transport."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-            if self._hold & DEAF:
+            if self._read_state & REPLIES_BLOCKED:
                 self._check_unread()
 
 

@@ -1,4 +1,4 @@
-"""How a server connection negotiates: presentation contexts, features, fragment sizes and security contexts.
+"""Negotiation on a server connection: presentation contexts, features, fragment sizes and security contexts.
 
 C706 12.6.4.3-5 and [MS-RPCE] 3.3.1.5.2-4, 3.3.1.5.6-7.
 """
@@ -185,7 +185,8 @@ class Binder:
         return joined
 
     def _agree_on_header_signing(self, pdu: Bind) -> None:
-        """Once agreed, by bind or alter_context, it holds for the connection ([MS-RPCE] 3.3.1.5.2.2, D-17)."""
+        """Record header signing if a bind or alter_context negotiates it; it then applies to the whole connection
+        ([MS-RPCE] 3.3.1.5.2.2, D-17)."""
         self.header_signing = self.header_signing or bool(pdu.flags & PFC_SUPPORT_HEADER_SIGN)
         for channel in self.channels.values():
             channel.header_signing = self.header_signing
@@ -203,8 +204,8 @@ class Binder:
         return answers, verifier
 
     def _chosen(self, contexts: tuple[PresentationContext, ...]) -> dict[SyntaxId, SyntaxId]:
-        """By abstract syntax, the only transfer syntax that is accepted of all that one PDU offers for it: the one that
-        the interface prefers, or else the first one that it serves ([MS-RPCE] 3.3.1.5.6)."""
+        """Return abstract syntax -> the transfer syntax to accept among those that a PDU offers: the one that the
+        interface prefers, or else the first one that it supports ([MS-RPCE] 3.3.1.5.6)."""
         offers: dict[SyntaxId, list[SyntaxId]] = {}
         for context in contexts:
             offers.setdefault(context.abstract_syntax, []).extend(context.transfer_syntaxes)
@@ -220,7 +221,7 @@ class Binder:
     def _answer(
         self, context: PresentationContext, chosen: dict[SyntaxId, SyntaxId], accepted: dict[int, BoundContext]
     ) -> ContextAnswer:
-        """[MS-RPCE] 3.3.1.5.3 and 3.3.1.5.6."""
+        """Return the result for a presentation context ([MS-RPCE] 3.3.1.5.3, 3.3.1.5.6)."""
         for offer in context.transfer_syntaxes:
             raw = offer.uuid.bytes_le
             if raw.startswith(FEATURE_NEGOTIATION_PREFIX):
@@ -238,12 +239,11 @@ class Binder:
     # --- security contexts -----------------------------------------------------------------------------------------
 
     def _security_leg(self, pdu: Bind) -> AuthVerifier | None:
-        """One leg of an authentication ([MS-RPCE] 3.3.1.5.2.1): the verifier of the answer.
+        """Process one leg of an authentication ([MS-RPCE] 3.3.1.5.2.1). Return the verifier of the reply.
 
-        A bind always begins a new context, also under an id that is taken. An alter_context goes on with a context
-        that waits for a further leg, and begins one otherwise, unless it only repeats the leg that completed one
-        (deviation D-60): Samba adds interfaces that way after auth3. The context stays as it is, and the answer has no
-        token.
+        A bind always starts a new context, even if its id is in use. An alter_context continues a context that waits
+        for a further leg, and otherwise starts a new one. If it repeats the leg that completed a context (deviation
+        D-60), as Samba does to add interfaces after auth3, the context is not changed, and the reply has no token.
         """
         verifier = pdu.verifier
         assert verifier is not None
@@ -258,7 +258,7 @@ class Binder:
         if going_on:
             assert channel is not None
             if (channel.auth_type, channel.level) != (verifier.auth_type, level):
-                raise RemoteProtocolError("auth type or level changes between two legs")
+                raise RemoteProtocolError("the auth type or level changed between two legs")
         else:
             channel = self._new_channel(verifier, level)
         try:
@@ -266,7 +266,7 @@ class Binder:
         except AuthenticationError as error:
             self._log_failure(error)
             if going_on or verifier.context_id not in self.channels:
-                # Later requests that use it must be refused ([MS-RPCE] 3.3.1.5.2.1), so it stays known.
+                # Kept, because later requests that use it must be refused ([MS-RPCE] 3.3.1.5.2.1).
                 channel.failed = True
                 self._register(channel)
             raise _Refused(RejectReason.INVALID_CHECKSUM, RPC_S_ACCESS_DENIED) from None
@@ -298,7 +298,7 @@ class Binder:
         if channel is None or not channel.waits:
             raise RemoteProtocolError("auth3 for a security context that expects none")
         if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
-            raise RemoteProtocolError("auth type or level changes between two legs")
+            raise RemoteProtocolError("the auth type or level changed between two legs")
         try:
             if self._failures.refuses(self._peer_host, Attempt.LOGIN):
                 raise LogonUnavailable("too many have failed")
@@ -326,9 +326,8 @@ class Binder:
     # --- requests --------------------------------------------------------------------------------------------------
 
     def _implied(self) -> Channel | None:
-        """The channel of requests without a verifier: the only one, if its level is CONNECT (3.3.1.5.4), or one of
-        several (deviation D-16) that all are of this level and of one user, as clients have who authenticate for each
-        interface."""
+        """Return the channel of requests without a verifier: the only one, if its level is CONNECT (3.3.1.5.4), or one
+        of several (deviation D-16) of this level and of the same user, from clients that authenticate per interface."""
         channels = list(self.channels.values())
         if not channels or any(channel.level != AuthLevel.CONNECT for channel in channels):
             return None

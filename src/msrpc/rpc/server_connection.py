@@ -1,15 +1,14 @@
-"""The server's side of one connection, without I/O.
+"""Server side of one connection, without I/O.
 
-Bytes go into `receive_data`, which returns what happened: `Call` objects to serve, `CallCancelled`, and at the end
-`ConnectionEnded`; while `more` is set, it is to be called again with no bytes. After `AuthQueryNeeded` nothing more
-happens until
-its question has been asked: then `answered` is to be called, and `receive_data` again. What must be sent waits in
-`data_to_send`; `on_output` is called when a reply put something there.
+`receive_data` takes bytes and returns events: `Call` objects to serve, `CallCancelled`, `AuthQueryNeeded`, and at the
+end `ConnectionEnded`. While `more` is set, it must be called again with no bytes. After `AuthQueryNeeded`, no further
+events are returned until the caller has got the answer to the query: it then calls `answered`, and `receive_data`
+again. `data_to_send` returns pending output; `on_output` is called when a reply adds output.
 
-The life of a connection ([MS-RPCE] 3.3.3.4, C706 11.1): a bind opens it and joins an association; further binds and
+A connection ([MS-RPCE] 3.3.3.4, C706 11.1) begins with a bind, which joins an association. Further binds and
 alter_contexts add presentation contexts and security contexts; requests refer to both by id. Invalid data from the peer
-ends in a fault and, if the two sides can no longer agree on what follows, in the end of the connection.
-`server_binding` holds the part that binds.
+is answered with a fault. If the following data can no longer be interpreted, the connection ends.
+Binding is implemented in `server_binding`.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CallCancelled:
-    """The client cancelled the call, or orphaned it and will not read a reply."""
+    """The client canceled the call, or orphaned it, which means that it will not read a reply."""
 
     call: Call
     orphaned: bool
@@ -73,7 +72,7 @@ class ConnectionEnded:
 
 @dataclass(frozen=True, slots=True)
 class AuthQueryNeeded:
-    """The login continues only when another server has answered a query."""
+    """A login requires a query to another server. It continues when the query has been answered."""
 
     question: Question
 
@@ -83,13 +82,14 @@ Event = Call | CallCancelled | ConnectionEnded | AuthQueryNeeded
 _CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
 
 
-# Events of one `receive_data`. A client may send thousands of small requests in one segment: they are served by and by,
-# so that those which are answered at once do not all count as pending, and their replies do not pile up.
+# Maximum number of events of one `receive_data`. A client may send thousands of small requests in one segment. Serving
+# them in portions keeps the number of pending requests and the size of unsent replies small.
 MAX_EVENTS: Final = 64
 
 
 class ServerConnection(CallConnection):
-    """See the module. `acceptor` makes security contexts; without it only unauthenticated binds are accepted."""
+    """See the module docstring. `acceptor` creates security contexts; without it, only unauthenticated binds are
+    accepted."""
 
     def __init__(
         self,
@@ -120,20 +120,20 @@ class ServerConnection(CallConnection):
         self.output_size = 0
         self.more = False
         self.pdus_received = 0
-        #: By their identifiers, calls that have no answer yet: a `Call`, or a request that `requests.Source` has taken.
+        #: Calls without a reply: call id -> `Call`, or the request if it is served by a `requests.Source`.
         self.unanswered: dict[int, Any] = {}
-        #: How often presentation or security contexts were negotiated.
+        #: Number of negotiations of presentation or security contexts so far.
         self.negotiations = 0
         self._assemblies: dict[int, Assembly] = {}
         self._memory = Account(self.limits.max_call_size, budget)
         self._ended = False
         self._left = False
-        self._asking = False  # data that arrives in the meantime waits
-        self._held: Bind | Auth3 | None = None  # the leg of a login that goes on with an answer
+        self._asking = False  # whether a query is pending; data that arrives meanwhile is buffered
+        self._held: Bind | Auth3 | None = None  # login PDU to process when the query has been answered
 
     @property
     def association(self) -> Association | None:
-        """The association group, once bound; still there when it has been left, for calls that end later."""
+        """The association group; None before the bind. Kept after `leave`, for calls that end later."""
         return self._binder.association
 
     @property
@@ -153,7 +153,7 @@ class ServerConnection(CallConnection):
 
     @property
     def expects_whole_requests(self) -> bool:
-        """Return whether the next bytes begin a PDU and no earlier bytes wait."""
+        """Whether the next bytes begin a PDU and no earlier bytes are buffered."""
         return (
             not (self._splitter.partial or self._assemblies or self.more or self._asking or self._ended)
             and self._held is None
@@ -166,23 +166,23 @@ class ServerConnection(CallConnection):
 
     @property
     def users(self) -> list[str]:
-        """Names of the users who have logged in on this connection, each once."""
+        """Names of the users who have logged in on this connection, sorted, without duplicates."""
         found = (each.context.identity for each in self._binder.channels.values() if each.usable)
         return sorted({who.user for who in found if who is not None and not who.anonymous})
 
     @property
     def contexts(self) -> dict[int, BoundContext]:
-        """The presentation contexts that were negotiated."""
+        """The negotiated presentation contexts: context id -> context."""
         return self._contexts
 
     @property
     def max_reply(self) -> int:
-        """The size of the largest fragment that the client takes."""
+        """Maximum size in bytes of a fragment that the client accepts."""
         return self._binder.max_xmit_frag
 
     def call_of(self, request: Request) -> Call:
-        """A call of a request that `requests.Source` has taken, which are in NDR 2.0 (`Dispatcher.contexts_of`). Its
-        answer goes nowhere if the request was orphaned."""
+        """Return a `Call` for a request of a `requests.Source`. Such requests are in NDR 2.0
+        (`Dispatcher.contexts_of`). If the request was orphaned, a reply to the call is ignored."""
         call = Call(
             self, request.interface, request.caller, None, request.call_id, request.context_id, request.opnum,
             request.stub,
@@ -192,7 +192,7 @@ class ServerConnection(CallConnection):
         return call
 
     def data_to_send(self) -> bytes:
-        """Take the data to be sent; `output_size` is roughly its size."""
+        """Return the pending output and clear it. `output_size` is its approximate size in bytes."""
         out = self.output
         self.output_size = 0
         if len(out) == 1:
@@ -202,9 +202,8 @@ class ServerConnection(CallConnection):
         return data
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """Take bytes that arrived, in any portions. After `ConnectionEnded` bytes are ignored.
-
-        While `more` is set afterwards, further PDUs have arrived: call again with `b""`.
+        """Process received bytes, in portions of any size, and return events. After `ConnectionEnded`, bytes are
+        ignored. If `more` is set afterwards, complete PDUs are still buffered: call again with `b""`.
         """
         events: list[Event] = []
         if self._ended:
@@ -220,11 +219,12 @@ class ServerConnection(CallConnection):
         return events
 
     def answered(self) -> None:
-        """Continue after the query of `AuthQueryNeeded` was answered, or its time is over."""
+        """Continue after the query of `AuthQueryNeeded` was answered or timed out."""
         self._asking = False
 
     def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
-        """The hot path: requests of one fragment without a verifier. Returns the bytes from the first other PDU on."""
+        """Process requests of one fragment without a verifier, the most frequent kind. Returns the bytes from the first
+        other PDU on."""
         caller = self._binder.default_caller
         if caller is None:
             return data
@@ -257,7 +257,8 @@ class ServerConnection(CallConnection):
                 self._log_in(held)
             found = splitter.feed_one(data)
             raw = b""
-            # A fault that the core answers itself makes no event, but it costs as much.
+            # A request that is answered with a fault here creates no event, but takes as much time, so PDUs are
+            # counted.
             for _ in range(MAX_EVENTS):
                 found = found or splitter.next()
                 if found is None:
@@ -275,7 +276,8 @@ class ServerConnection(CallConnection):
             events.append(self._end(str(error)))
 
     def connection_lost(self) -> list[Call]:
-        """The transport is closed. Returns the calls to cancel; call `leave` afterwards to leave the association."""
+        """Process the end of the transport connection. Returns the calls to cancel; call `leave` afterwards to leave
+        the association."""
         self._ended = True
         self._drop_assemblies()
         calls = [call for call in self.unanswered.values() if isinstance(call, Call)]
@@ -283,23 +285,24 @@ class ServerConnection(CallConnection):
         return calls
 
     def leave(self) -> None:
-        """Leave the association; the last connection of it runs the context handles down."""
+        """Leave the association. If this was its last connection, its context handles are run down."""
         if self.bound and not self._left:
             self._left = True
             assert self._binder.association is not None
             self._associations.leave(self._binder.association)
 
-    # --- answers ---------------------------------------------------------------------------------------------------
+    # --- replies ---------------------------------------------------------------------------------------------------
 
     def send_reply(self, call: Call, stub: bytes) -> None:
-        """`Call.reply`: nothing happens if the call was orphaned or the connection is gone."""
+        """Send the response of a call (`Call.reply`); does nothing if the call was orphaned or the connection has
+        ended."""
         if self.unanswered.get(call.call_id) is not call:
             return
         del self.unanswered[call.call_id]
         self.respond(call.call_id, call.context_id, stub, call.channel)
 
     def respond(self, call_id: int, context_id: int, stub: bytes, channel: Channel | None = None) -> None:
-        """Put the answer of a call, which is not among the unanswered ones any more, where it waits to be sent."""
+        """Add a response to the pending output. The call must have been removed from `unanswered`."""
         size, limit = CALL_HEADER_SIZE + len(stub), self._binder.max_xmit_frag
         if channel is None and size <= limit:
             self.output.append(response(call_id, context_id, stub))
@@ -311,7 +314,7 @@ class ServerConnection(CallConnection):
             self.on_output()
 
     def send_fault(self, call: Call, status: int) -> None:
-        """`Call.fault`."""
+        """Send a fault for a call (`Call.fault`); does nothing in the cases of `send_reply`."""
         if self.unanswered.get(call.call_id) is not call:
             return
         del self.unanswered[call.call_id]
@@ -365,7 +368,7 @@ class ServerConnection(CallConnection):
                 if isinstance(call, Call):
                     events.append(CallCancelled(call, True))
             case _:
-                raise RemoteProtocolError(f"{pdu.packet_type.name} is not for a server")
+                raise RemoteProtocolError(f"received {pdu.packet_type.name}, which only servers send")
 
     def _log_in(self, pdu: Bind | Auth3) -> None:
         self.negotiations += 1
@@ -388,9 +391,9 @@ class ServerConnection(CallConnection):
             try:
                 stub = channel.open(header, raw, start) if channel and header.auth_length else raw[start:]
             except AuthenticationError as error:
-                # What follows on this channel cannot be verified either: its sequence and cipher state are lost.
+                # Later PDUs on this channel cannot be verified either, because its sequence and cipher state are lost.
                 self._fault(call_id, RPC_S_ACCESS_DENIED, context_id, PFC_DID_NOT_EXECUTE)
-                events.append(self._end(f"request was refused by the security provider: {error}"))
+                events.append(self._end(f"the security provider refused a request: {error}"))
                 return
         bound = self._contexts.get(context_id)
         if not status and bound is not None and bound.is_ndr64 and order != "<":
@@ -408,10 +411,10 @@ class ServerConnection(CallConnection):
                 assembly.object_uuid = read_uuid(raw, CALL_HEADER_SIZE, order)
             if not flags & PFC_LAST_FRAG:
                 if len(self._assemblies) >= self.limits.max_pending:
-                    raise RemoteProtocolError("too many requests are incomplete")
+                    raise RemoteProtocolError(f"more than {self.limits.max_pending} requests are incomplete")
                 self._assemblies[call_id] = assembly
         elif assembly is None:
-            raise RemoteProtocolError("fragment of a request that has not begun")
+            raise RemoteProtocolError("fragment of a request whose first fragment was not received")
         elif (assembly.context_id, assembly.opnum) != (context_id, opnum):
             raise RemoteProtocolError("context id or opnum changes within a request")
         elif assembly.channel is not channel:

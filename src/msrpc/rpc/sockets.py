@@ -16,10 +16,11 @@ _POLLRDHUP: Final = getattr(select, "POLLRDHUP", 0)  # Linux
 
 
 def set_options(sock: socket.socket, dead_peer_seconds: int = DEAD_PEER) -> None:
-    """No delay, keep-alive probes, and a limit for data that is not acknowledged (TCP_USER_TIMEOUT, RFC 5482).
+    """Set no delay, keep-alive probes, and a limit for unacknowledged data (TCP_USER_TIMEOUT, RFC 5482).
 
-    The connection fails `dead_peer_seconds` after the peer's last acknowledgment; 6 at least. A platform without one of
-    the options goes without. A Unix socket needs none of this: the kernel knows at once when its other side is gone.
+    The connection fails `dead_peer_seconds` (at least 6) after the last acknowledgment of the peer. Options that a
+    platform lacks are not set. Unix sockets need none, because the kernel reports immediately when the other side is
+    closed.
     """
     if sock.family == socket.AF_UNIX:
         return
@@ -37,12 +38,12 @@ def set_options(sock: socket.socket, dead_peer_seconds: int = DEAD_PEER) -> None
 
 
 def peer_has_closed(descriptor: int) -> bool:
-    """Whether the peer's FIN or RST has arrived on an idle connection: what is sent now would not be handled."""
+    """Whether a FIN or RST of the peer has arrived on an idle connection, so that it would not process further data."""
     poll = select.poll()
     poll.register(descriptor, _POLLRDHUP)
-    return bool(poll.poll(0))  # nothing else is reported but errors
+    return bool(poll.poll(0))  # only errors are reported in addition
 
 
 def without_brackets(host: str) -> str:
-    """`::1` for `[::1]`, as an IPv6 address is written before a port."""
+    """Remove the brackets of an IPv6 address, which is written as `[::1]` before a port."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host

@@ -10,9 +10,10 @@ from msrpc.rpc.pdu import HEADER_SIZE, MAX_FRAGMENT, Header
 
 
 class Splitter:
-    """Feed bytes, get whole PDUs. Raises `RemoteProtocolError` at the first bad header; nothing may follow it.
+    """Converts bytes to complete PDUs. Raises `RemoteProtocolError` at the first invalid header, after which it must
+    not be used.
 
-    `partial`: what has arrived of a PDU that is not complete.
+    `partial`: received bytes of an incomplete PDU.
     """
 
     def __init__(self, maximum: int = MAX_FRAGMENT) -> None:
@@ -24,11 +25,11 @@ class Splitter:
         return bytes(memoryview(self.partial)[:HEADER_SIZE])
 
     def feed(self, data: bytes) -> None:
-        """Add bytes that arrived."""
+        """Add received bytes."""
         self.partial += data
 
     def feed_one(self, data: bytes) -> tuple[Header, bytes] | None:
-        """Do what `feed` does, but if `data` is exactly one PDU, return it at once, without a copy."""
+        """Like `feed`, but if `data` is exactly one PDU, return it without copying."""
         if not self.partial and len(data) >= HEADER_SIZE:
             length = int.from_bytes(data[8:10], "little" if data[4] & 0x10 else "big")
             if length == len(data) <= self._maximum:
@@ -39,7 +40,7 @@ class Splitter:
         return None
 
     def next(self) -> tuple[Header, bytes] | None:
-        """The next whole PDU, or None until more bytes come."""
+        """Return the next complete PDU; None until more bytes arrive."""
         partial = self.partial
         if len(partial) < HEADER_SIZE:
             return None
@@ -48,6 +49,6 @@ class Splitter:
         if len(partial) < length:
             return None
         pdu = bytes(memoryview(partial)[:length])
-        # bytearray drops its head without moving the rest, so a long run of fragments stays linear.
+        # bytearray removes its head without moving the rest, so that many fragments take linear time.
         del partial[:length]
         return header, pdu

@@ -1,8 +1,8 @@
 """SPNEGO around NTLM and Kerberos, both roles (RFC 4178, [MS-SPNG]): auth type 9.
 
 The mechanism list is protected by mechListMIC. With NTLM it takes sequence number 0 of each direction with the first
-bytes of its RC4 stream; afterwards the streams begin again while the numbers go on ([MS-SPNG] 3.3.5.1). A client
-with auth type 9 may also send bare NTLM messages, which are passed through.
+bytes of its RC4 stream; afterwards the streams restart, but the numbers continue ([MS-SPNG] 3.3.5.1). A client with
+auth type 9 may also send bare NTLM messages, which are passed through.
 """
 
 from __future__ import annotations
@@ -103,8 +103,7 @@ class Mechanism(SecurityContext, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoginMechanism:
-    """One way to log in: its name, the identifiers of its mechanism, its own auth type, and what makes a context for a
-    level."""
+    """A login mechanism: its name, its identifiers, its auth type, and a factory of contexts for a level."""
 
     name: str
     mechanisms: tuple[bytes, ...]
@@ -211,7 +210,7 @@ class SpnegoInitiator(_Spnego):
             return NegTokenResp(token=message, mic=mechanism.sign(self._mech_list)).pack()
         if answer.mic:
             mechanism.verify(self._mech_list, answer.mic)
-        # Ours has been sent, so our stream begins again whether or not the server answered with one.
+        # Our MIC was sent, so our stream restarts whether or not the server replied with one.
         mechanism.reset_ciphers()
         self._done = True
         return b""
@@ -249,7 +248,7 @@ class SpnegoAcceptor(_Spnego):
         return self._go_on(NegTokenResp.unpack(token))
 
     def _take(self, *offered: bytes) -> tuple[LoginMechanism, bytes]:
-        """The first login with one of these mechanisms, and the client's identifier of it."""
+        """Select the first login with one of these mechanisms; return it and the identifier that the client uses."""
         for login in self._logins:
             for identifier in offered:
                 if identifier in login.mechanisms:

@@ -16,7 +16,7 @@ from enum import Enum
 log = logging.getLogger(__name__)
 
 PERIOD = 10.0  # seconds
-_MAXIMUM_PEERS = 4096  # hosts that are remembered; the one whose last failure is oldest is forgotten first
+_MAXIMUM_PEERS = 4096  # maximum number of hosts; the host whose last failure is oldest is forgotten first
 
 
 class Attempt(Enum):
@@ -29,12 +29,12 @@ class Attempt(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FailureLimits:
-    """Failures of one host within `PERIOD`.
+    """Maximum number of failures of one host within `PERIOD`, by kind.
 
     join: after a restart of the server all clients of a host try their old groups once. A group identifier has 32 bits,
         so with a hundred tries a second one takes eight months on average, and its handles are the caller's own.
     login: many users may share a host, and each mistypes at times.
-    call: clients that were cut off use stale handles by the hundred, guesses need thousands of millions.
+    call: disconnected clients use hundreds of stale handles; guessing one takes billions of attempts.
     """
 
     join: int = 1000
@@ -71,7 +71,7 @@ class PeerFailures:
 
     @property
     def remembered(self) -> int:
-        """How many hosts are remembered, once for each kind of failure."""
+        """Number of remembered hosts, counted once for each kind of failure."""
         return len(self._failures)
 
     def refuses(self, host: str, attempt: Attempt) -> bool:

@@ -42,16 +42,16 @@ class _OneLeg:
         return 0
 
     def sign(self, message: bytes) -> bytes:
-        raise AuthenticationError("tickets do not sign")
+        raise AuthenticationError("ticket authentication does not support signatures")
 
     def verify(self, message: bytes, signature: bytes) -> None:
-        raise AuthenticationError("tickets do not sign")
+        raise AuthenticationError("ticket authentication does not support signatures")
 
     def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
-        raise AuthenticationError("tickets do not encrypt")
+        raise AuthenticationError("ticket authentication does not support encryption")
 
     def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
-        raise AuthenticationError("tickets do not encrypt")
+        raise AuthenticationError("ticket authentication does not support encryption")
 
 
 class TicketInitiator(_OneLeg):

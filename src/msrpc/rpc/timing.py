@@ -1,8 +1,7 @@
-"""How long calls take, by interface and operation, from their last fragment until their answer was handed over.
+"""Latencies of calls by interface and operation, from the last fragment of the request until the reply is passed on.
 
-One of about sixteen calls is timed and counts for sixteen. This has no measurable cost, and with many calls it is as
-accurate. The call is drawn at random, because clients repeat sequences of calls. Calls that wait for a message are left
-out: the wait depends on senders, not on this server.
+About one in 16 calls, chosen at random, is timed and counted 16 times. Random, because clients repeat sequences of
+calls. Calls that wait for a message are excluded: their time depends on senders.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class Timings:
         self.clock: Final = clock
 
     def next_after(self, number: int) -> int:
-        """The number of the next call that is timed."""
+        """Return the number of the next call to time."""
         return number + 1 + self._draw(2 * STRIDE - 1)
 
     def ended(self, interface: str, opnum: int, started: float) -> None:
-        """A call that was timed has been answered."""
+        """Record the latency of a call that was timed."""
         self._observe(interface, opnum, self.clock() - started)

@@ -30,7 +30,7 @@ class BadTower(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tower:
-    """An interface at a TCP port. `host` is an IPv4 address, or empty where it does not matter."""
+    """An interface at a TCP port. `host` is an IPv4 address, or empty if it is not needed."""
 
     interface: SyntaxId
     port: int
@@ -50,7 +50,7 @@ class Tower:
 
     @classmethod
     def unpack(cls, data: bytes) -> Tower | None:
-        """The tower, or None if it is well formed but not about TCP. Raises `BadTower`."""
+        """Decode a tower; None if it is valid but not for TCP. Raises `BadTower`."""
         floors = _floors(data)
         if len(floors) < 4:
             raise BadTower("fewer than four floors")
@@ -90,10 +90,10 @@ def _floors(data: bytes) -> list[tuple[bytes, bytes]]:
     sides = []
     for _ in range(2 * count):
         if at + 2 > len(data):
-            raise BadTower("a floor is cut off")
+            raise BadTower("a floor is truncated")
         (length,) = struct.unpack_from("<H", data, at)
         at += 2 + length
         if at > len(data):
-            raise BadTower("a floor is cut off")
+            raise BadTower("a floor is truncated")
         sides.append(data[at - length : at])
     return list(zip(sides[::2], sides[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""Unix sockets in directories whose paths are long: a socket's name has 107 bytes at most (unix(7))."""
+"""Unix sockets in directories with long paths: the name of a socket is limited to 107 bytes (unix(7))."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _LONGEST: Final = 107
 
 @contextmanager
 def _reachable(path: Path) -> Iterator[str]:
-    """A name for the socket while the block runs: a long path by way of a descriptor of its directory."""
+    """Yield a name of at most 107 bytes for a socket: a long path is replaced by one through a descriptor of its
+    directory."""
     if len(os.fsencode(path)) <= _LONGEST:
         yield str(path)
         return
@@ -26,8 +27,8 @@ def _reachable(path: Path) -> Iterator[str]:
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """A socket that is bound at a path, for this user alone; what a daemon that died left there is removed. Raises
-    OSError."""
+    """Return a socket bound to a path that only this user may connect to. A socket left by a crashed daemon is
+    replaced. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _reachable(path) as name:
@@ -45,7 +46,7 @@ def bind_unix(path: Path) -> socket.socket:
 
 
 def connect_unix(path: str, timeout: float | None) -> socket.socket:
-    """A socket that is connected to one at a path. Raises OSError."""
+    """Return a socket connected to the socket at a path. Raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout)

@@ -34,10 +34,10 @@ def strip_trailer(
     opnum: int,
     drep: bytes,
 ) -> bytes:
-    """The stub without its trailer, if it has one.
+    """Return the stub without its trailer, if it has one.
 
-    What looks like the signature but is not followed by commands up to the end of the stub is user data. Raises
-    `AuthenticationError` when a command contradicts the connection or must be processed and is not known.
+    A signature that is not followed by commands up to the end of the stub is user data. Raises `AuthenticationError` if
+    a command contradicts the connection, or if it must be processed but is unknown.
     """
     at = stub.rfind(SIGNATURE, max(0, len(stub) - MAX_TRAILER))
     if at < 0 or at % 4:
@@ -58,12 +58,12 @@ def strip_trailer(
             if (packet_type, seen_drep, rest) != (PacketType.REQUEST, drep, [call_id, context_id, opnum]):
                 raise AuthenticationError("request header differs from the verification trailer")
         elif command & MUST_PROCESS:
-            raise AuthenticationError(f"verification command {kind} is not known")
+            raise AuthenticationError(f"unknown verification command {kind}")
     return stub[:at]
 
 
 def _commands(stub: bytes, at: int) -> list[tuple[int, bytes]] | None:
-    """The commands from `at` up to the one marked as last; None if they do not end where the stub ends."""
+    """Return the commands from `at` up to the one marked as last; None if they do not end at the end of the stub."""
     found = []
     while at + 4 <= len(stub):
         command, length = struct.unpack_from("<HH", stub, at)

@@ -1,6 +1,6 @@
 /* The headers of requests and responses of one fragment without a verifier.
 
-   `msrpc.rpc.whole_pdus` says in Python what is done here, and does it where this is not compiled. */
+   `msrpc.rpc.whole_pdus` is the Python version, used if this module is not compiled. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000 /* the stable ABI: one file for Python 3.11 and later */
@@ -82,6 +82,6 @@ PyMODINIT_FUNC PyInit_whole_pdu_headers(void)
 #ifdef IS_BUILT
     return PyModule_Create(&definition);
 #else
-    return PyErr_Format(PyExc_ImportError, "%s is for little-endian processors", definition.m_name);
+    return PyErr_Format(PyExc_ImportError, "%s requires a little-endian processor", definition.m_name);
 #endif
 }

@@ -12,12 +12,12 @@ typedef struct __attribute__((packed)) {
     uint32_t version_type_flags, data_representation;
     uint16_t length, auth_length;
     uint32_t call_id, alloc_hint;
-    uint16_t context_id, opnum; /* of a response cancel_count and a reserved byte */
+    uint16_t context_id, opnum; /* in a response: cancel_count and a reserved byte */
 } Header;
 
 enum { REQUEST = 0x03000005, RESPONSE = 0x03020005, LITTLE_ENDIAN_ASCII_IEEE = 0x10 };
 
-/* Whether these bytes begin with such a request of at most `most` bytes, and its header. */
+/* Return whether these bytes begin with such a request of at most `most` bytes; store its header. */
 static inline int is_whole_request(const char *data, Py_ssize_t size, Py_ssize_t most, Header *header)
 {
     if (size < (Py_ssize_t)sizeof *header)
@@ -28,7 +28,7 @@ static inline int is_whole_request(const char *data, Py_ssize_t size, Py_ssize_t
            && header->length <= most;
 }
 
-/* Whether such a request begins there of which not everything has come, so that its beginning is all there is. */
+/* Return whether these bytes are the start of such a request that is incomplete. */
 static inline int is_beginning_of_whole_request(const char *data, Py_ssize_t size, Py_ssize_t most)
 {
     Header header = {.version_type_flags = REQUEST, .data_representation = LITTLE_ENDIAN_ASCII_IEEE};
@@ -41,7 +41,7 @@ static inline int is_beginning_of_whole_request(const char *data, Py_ssize_t siz
     return !header.auth_length && header.length > size && header.length <= most;
 }
 
-/* Of a response that has room in one fragment. */
+/* Return the header of a response that fits into one fragment. */
 static inline Header response_header(uint32_t call_id, uint16_t context_id, size_t stub_size)
 {
     return (Header){

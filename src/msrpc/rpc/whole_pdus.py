@@ -20,7 +20,7 @@ WholeRequest = tuple[int, int, int, bytes]
 
 
 def request_in_python(data: bytes, at: int, most: int) -> WholeRequest | None:
-    """The request of at most `most` bytes that begins at `at`; None if something else does, or if a part is missing."""
+    """Return the request of at most `most` bytes that begins at `at`; None if it is another PDU or incomplete."""
     room = len(data) - at
     if room < CALL_HEADER_SIZE:
         return None
@@ -37,7 +37,7 @@ def request_in_python(data: bytes, at: int, most: int) -> WholeRequest | None:
 
 
 def response_in_python(call_id: int, context_id: int, stub: bytes) -> bytes:
-    """The response of a call; `stub` has room in one fragment."""
+    """Return the response of a call, whose `stub` must fit into one fragment."""
     size = CALL_HEADER_SIZE + len(stub)
     head = _RESPONSE.pack(_WHOLE_RESPONSE, _LITTLE_ENDIAN, size, 0, call_id, len(stub), context_id, 0, 0)
     return head + stub

@@ -20,7 +20,7 @@ from msrpc.rpc.security import Identity
 logger = logging.getLogger(__name__)
 
 LIBRARY: Final = "libwbclient.so.0"
-START_SECONDS: Final = 2.0  # that the daemon's start waits for the names of the domain
+START_SECONDS: Final = 2.0  # maximum wait in seconds, at the start of the daemon, for the names of the domain
 _LEVEL_RESPONSE: Final = 3
 # MSV1_0_ALLOW_SERVER_TRUST_ACCOUNT and MSV1_0_ALLOW_WORKSTATION_TRUST_ACCOUNT ([MS-NRPC] 2.2.1.4.15): computers log in.
 _PARAMETER_CONTROL: Final = 0x820
@@ -28,7 +28,7 @@ _GUEST: Final = 0x1  # of user flags ([MS-NRPC] 2.2.1.4.11)
 _AUTH_ERROR, _NOT_AVAILABLE, _DOMAIN_NOT_FOUND = 10, 6, 7  # enum wbcErrType
 _MAX_SUBAUTHORITIES: Final = 15
 
-# [MS-ERREF] 2.3.1. What is in neither table is a refusal.
+# [MS-ERREF] 2.3.1. A status in neither table is a refusal.
 _UNKNOWN_USER: Final = frozenset([0xC0000064, 0xC00000DF])  # STATUS_NO_SUCH_USER, STATUS_NO_SUCH_DOMAIN
 _UNAVAILABLE: Final = {
     0xC0000022: "winbind does not let this process ask: it has to be in the group winbindd_priv",
@@ -152,7 +152,7 @@ def _library() -> Any:
 
 
 class Winbind:
-    """See the module and `ntlm.DomainUsers`. Thread-safe; each call uses a separate connection to winbind."""
+    """See the module docstring and `ntlm.DomainUsers`. Thread-safe; each call uses a separate connection to winbind."""
 
     def __init__(self, *, first: bool) -> None:
         """Raises WinbindUnavailable without the library. Winbind itself may start later."""
@@ -172,7 +172,7 @@ class Winbind:
         try:
             self._learn()
         except LogonUnavailable as error:
-            logger.warning("accounts of the domain can't log in by NTLM yet, local users can: %s", error)
+            logger.warning("domain accounts cannot log in with NTLM yet; local users can: %s", error)
 
     def is_named(self, domain: str) -> bool:
         return bool(domain) and domain.casefold() in (self._domain.casefold(), self._dns_domain.casefold())
@@ -185,7 +185,7 @@ class Winbind:
     def log_on(self, logon: NetworkLogon) -> LoggedOn | None:
         if not self._domain:
             self._learn()
-            raise LogonUnavailable("winbind was not there when this login began: the next one is good")
+            raise LogonUnavailable("winbind was not running when this login began; log in again")
         library, context = self._library, self._library.wbcCtxCreate()
         user, failure = ctypes.POINTER(_User)(), ctypes.POINTER(_Error)()
         try:
@@ -216,7 +216,7 @@ class Winbind:
         raise AuthenticationError(f"the domain refuses {logon.domain!r} {logon.user!r}: {name}")
 
     def _learn(self) -> None:
-        """The names of the domain. Raises LogonUnavailable."""
+        """Query the names of the domain. Raises LogonUnavailable."""
         library, context = self._library, self._library.wbcCtxCreate()
         details = ctypes.POINTER(_Details)()
         try:
@@ -242,9 +242,11 @@ class Winbind:
 
 
 def _parameters(logon: NetworkLogon, domain: str) -> _Parameters:
-    """A user without a domain is one of `domain`, unless the name is a principal's. Raises AuthenticationError."""
+    """Return the parameters of a logon. A user without a domain belongs to `domain`, unless the name is a principal
+    name.
+        Raises AuthenticationError."""
     if "\0" in logon.user + logon.domain + logon.workstation:
-        raise AuthenticationError("a name in the login has a NUL")
+        raise AuthenticationError("a name in the login contains NUL")
     of = logon.domain or ("" if "@" in logon.user else domain)
     answers = (len(logon.nt_response), logon.nt_response, len(logon.lm_response), logon.lm_response)
     return _Parameters(
@@ -254,10 +256,10 @@ def _parameters(logon: NetworkLogon, domain: str) -> _Parameters:
 
 
 def _logged_on(user: Any, logon: NetworkLogon) -> LoggedOn:
-    """Raises AuthenticationError for a user who was accepted without a password."""
+    """Return the result. Raises AuthenticationError for a user accepted without a password check."""
     key = bytes(user.session_key)
     if user.user_flags & _GUEST or not any(key) or not user.sid_count:
-        raise AuthenticationError(f"the domain takes {logon.domain!r} {logon.user!r} for a guest")
+        raise AuthenticationError(f"the domain accepted {logon.domain!r} {logon.user!r} only as a guest")
     sids = [(user.sids[at].sid.text, int(user.sids[at].attributes)) for at in range(user.sid_count)]
     sid = sids[0][0]
     primary = [(group, SE_GROUP_ENABLED) for group, _ in sids[1:2]]  # the library has no attributes for it

@@ -106,8 +106,8 @@ class Delays:
 
 
 class LoginAttempts:
-    """Failed logins at one daemon. A `door` is "http", "flight" or "rpc"; a `peer` is a host. The user is empty if it
-    is unknown before the login, as with a token.
+    """Failed logins at one daemon. A `door` is an entry point: "rpc", "http" or "flight". A `peer` is a host. The user
+    is empty if it is unknown before the login, as with a token.
 
     Attributes:
         counts: logins by door and outcome: ok, refused, delayed.

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 FIRST_RID: Final = 1000
 # [MS-SAMR] 3.1.1.8.4: a user name has at most 20 characters on Windows; domain accounts may have 256 as UPN.
 MAX_NAME: Final = 256
-_PATIENCE: Final = 10.0  # maximum wait for changes by other processes, in seconds
+_LOCK_TIMEOUT: Final = 10.0  # maximum wait for changes by other processes, in seconds
 _FORBIDDEN: Final = re.compile(r'["/\\\[\]:;|=,+*?<>\x00-\x1f]')
 
 
@@ -61,7 +61,7 @@ class UserGroup:
 
 
 class _Content(NamedTuple):
-    """Contents of the file; names are casefolded."""
+    """Contents of the file; keys are casefolded names."""
 
     users: Mapping[str, User]
     groups: Mapping[str, UserGroup]
@@ -122,7 +122,7 @@ class UsersFile:
         check_account_name(name)
         for known, what in ((self._users, "user"), (self._groups, "group")):
             if name.casefold() in known:
-                raise UsersFileError(f"{what} {name} exists")
+                raise UsersFileError(f"{what} {name} already exists")
         sid = f"{self._machine_sid}-{self._next_rid}"
         self._next_rid += 1
         return sid
@@ -248,7 +248,7 @@ class UsersFile:
     def _get_group(self, name: str) -> UserGroup:
         group = self._groups.get(name.casefold())
         if group is None:
-            raise NoSuchAccount(f"there is no group {name}; `openmsmq user group list` shows those that there are")
+            raise NoSuchAccount(f"there is no group {name}; `openmsmq user group list` lists all groups")
         return group
 
     def _load(self) -> None:
@@ -279,7 +279,7 @@ class UsersFile:
     def _changing(self, action: str, name: str) -> Iterator[None]:
         """Change the file: lock it, load it, and write it at the end."""
         try:
-            with locked(self._path.with_suffix(".lock"), _PATIENCE):
+            with locked(self._path.with_suffix(".lock"), _LOCK_TIMEOUT):
                 self._load()
                 yield
                 self._on_change(action, name)
@@ -312,12 +312,15 @@ class UsersFile:
 def check_account_name(name: str) -> None:
     """Check the name of a user or group. Raises `UsersFileError` if it is invalid."""
     if not name or len(name) > MAX_NAME or _FORBIDDEN.search(name) or name.upper().startswith("S-1-"):
-        raise UsersFileError(f"{name[:60]!r} cannot be the name of a user or a group")
+        raise UsersFileError(
+            f"{name[:60]!r} is not a valid name of a user or group: 1 to {MAX_NAME} characters are needed, none a "
+            'control character or one of "/\\[]:;|=,+*?<>, and must not look like a SID'
+        )
 
 
 def _check_password(name: str, password: str) -> None:
     if not password:
-        raise UsersFileError(f"the password of {name} is empty; it needs one character or more")
+        raise UsersFileError(f"the password of {name} is empty; it must have at least one character")
 
 
 def _parse(data: bytes) -> _Content:

@@ -146,9 +146,9 @@ class Jobs:
             {"id": identifier, "kind": kind, "state": "running", "started": int(self._clock()), **values}, JobView
         )
         with self._lock:
-            under_way = [job for job in self._jobs.values() if not job.view.is_over and job.view.kind == kind]
-            if len(under_way) >= MOST_RUNNING:
-                raise ActionRefused(409, f"{MOST_RUNNING} jobs are under way, which is the limit: wait, or cancel one")
+            running = [job for job in self._jobs.values() if not job.view.is_over and job.view.kind == kind]
+            if len(running) >= MOST_RUNNING:
+                raise ActionRefused(409, f"{MOST_RUNNING} jobs are running, which is the limit: wait or cancel one")
             over = [name for name, job in self._jobs.items() if job.view.is_over]
             for name in over[: max(0, len(self._jobs) + 1 - MOST_KEPT)]:
                 del self._jobs[name]
@@ -167,7 +167,7 @@ class Jobs:
 
         def run() -> None:
             state: JobState = "failed"
-            detail = "a mistake of the server, see the log"
+            detail = "internal error; see the log"
             try:
                 work(job)
                 state, detail = "done", job.view.detail

@@ -118,7 +118,7 @@ def _ended(started: BackupView, found: BackupList) -> MadeBackup | None:
     where = f"{found.directory}/{started.name}"
     made = next((each for each in found.backups if each.name == started.name), None)
     if made is None or made.state not in ("running", "done"):
-        reason = "it is not there any more" if made is None else made.error or f"it is {made.state}"
+        reason = "it no longer exists" if made is None else made.error or f"it is {made.state}"
         raise ActionRefused(500, f"the backup {where} failed: {reason}")
     return MadeBackup(where, made.messages, None, None, None, None, found.outside) if made.state == "done" else None
 

@@ -235,7 +235,9 @@ def _next(opened: MessageQueue, after: int) -> Message | None:
         if found is None or found.lookup_identifier > after:
             return found
         found = _looked_up(opened, found.lookup_identifier, "next")
-    raise ActionRefused(409, "the place where the last page ended is lost: start again at the first page")
+    raise ActionRefused(
+        409, "the messages at the end of the last page no longer exist: start again with the first page"
+    )
 
 
 def _looked_up(opened: MessageQueue, identifier: int, direction: DirectionWord) -> Message | None:
@@ -349,7 +351,7 @@ def message_of(given: NewMessage) -> Message:
         try:
             value = base64.b64decode(given.base64, validate=True)
         except (binascii.Error, ValueError):
-            raise InputError("base64 is not base64", "/base64") from None
+            raise InputError("the value of base64 is not valid base64", "/base64") from None
     properties: dict[str, Any] = {
         "label": given.label, "priority": given.priority, "delivery_guarantee": int(given.recoverable),
         "response_queue_format_name": path_name(given.response_queue),

@@ -392,7 +392,7 @@ def create_queue(site: ActionSite, given: NewQueue) -> ActionPlan[PlannedQueue, 
         for row in site.daemon.queues():
             if row["kind"] == "queue" and row["name"].partition("\\")[2].casefold() == wanted:
                 return queue_of(row)
-        raise ActionRefused(500, f"{path} was created, and is not there any more")
+        raise ActionRefused(500, f"{path} was created, but has already been deleted")
 
     def exists() -> bool:
         if not given.public:
@@ -529,7 +529,7 @@ def purge_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
 
 def _application_queue(site: ActionSite) -> Mapping[str, Any]:
     if site.queue["kind"] not in ("queue", ""):
-        raise ActionRefused(409, f"{site.queue['name']} is a queue of the system: it can't be changed or deleted")
+        raise ActionRefused(409, f"{site.queue['name']} is a system queue, which cannot be changed or deleted")
     return site.queue
 
 

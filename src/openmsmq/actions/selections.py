@@ -27,7 +27,7 @@ from openmsmq.admin.selection import Chosen, Criteria, Selection, act, parse_tok
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.roles import Role
 
-MOST: Final = 1000  # messages of one operation, which responds after all of them
+MOST: Final = 1000  # maximum messages of one operation, which returns after the last of them
 _SAMPLE: Final = 20
 _FAILURES: Final = 100
 _VALID: Final = 900.0  # lifetime of a dry run in seconds
@@ -69,7 +69,7 @@ class Edits(Input, frozen=True):
     text: Annotated[str | None, doc("New body, as text.")] = None
     priority: Annotated[Annotated[int, Meta(ge=0, le=7)] | None, doc("New priority.")] = None
     time_to_reach_queue: Annotated[
-        Lifetime | None, doc("Seconds from then on until it expires if it has not reached its queue.")
+        Lifetime | None, doc("New time limit to reach the queue, in seconds from the time of resending.")
     ] = None
     time_to_be_received: Annotated[
         Lifetime | None, doc("New time limit to be received, in seconds from the time of sending.")
@@ -166,9 +166,9 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
     )  # fmt: skip
     warnings = [f"there is no queue {name}: its messages stay where they are" for name in absent]
     if any(reason_of(chosen.message_class).fails_again for chosen in found.chosen) and plan.act != "delete":
-        warnings.append("some of them would die again as they are, for the same reason")
+        warnings.append("some of the messages would become dead letters again for the same reason")
     if found.chosen and not found.token:
-        raise ActionRefused(409, "this queue gives no sequence numbers, so nothing can be selected in it")
+        raise ActionRefused(409, "messages of this queue have no sequence numbers, so they cannot be selected")
     sealed = daemon.seal({"sid": site.caller.sid, "plan": msgspec.to_builtins(plan), "token": found.token, "now": now})
     return DryRun(
         plan.act, row["name"], len(found.chosen), sum(chosen.size for chosen in found.chosen), found.scanned,
@@ -192,7 +192,7 @@ def operate(site: ActionSite, given: Order) -> Result:
     plan = msgspec.convert(known["plan"], PlanRequest)
     token = parse_token(known["token"])
     if token.found != given.count:
-        raise ActionRefused(412, f"the dry run has found {token.found} messages, not {given.count}")
+        raise ActionRefused(412, f"the dry run found {token.found} messages, not {given.count}")
     row = daemon.queue(plan.queue)
     found = select(
         site.manager, [row["open"]], _criteria(plan), known["now"], limit=plan.limit, scan=SCANNED, token=token,
@@ -201,10 +201,9 @@ def operate(site: ActionSite, given: Order) -> Result:
     if len(found.chosen) > token.found:
         now = len(found.chosen)
         difference = (
-            f"the dry run found {token.found} messages, and there are {now} now: a transaction has ended in the "
-            "meantime"
+            f"the dry run found {token.found} messages, but now {now} match, because a transaction has ended since then"
         )
-        raise ActionRefused(409, f"{difference}; make it again")
+        raise ActionRefused(409, f"{difference}; run it again")
     after = {"to": plan.to} if plan.to is not None else None
     number = site.record(f"messages.{plan.act}", "queue", row["name"], count=len(found.chosen), after=after)
     result = _carried_out(site.manager, plan, row, found, token.found, number)
@@ -220,11 +219,11 @@ def _carried_out(
         plan.changes.time_to_be_received,
     )  # fmt: skip
     to = path_of(plan.to) if plan.to is not None else None
-    deed = acting.MessageAction(plan.act, (row["open"],), to, changes, plan.transaction)
+    work = acting.MessageAction(plan.act, (row["open"],), to, changes, plan.transaction)
     ways: dict[str, int] = {}
     failures: list[FailedMessage] = []
     failed, gone = 0, expected - len(found.chosen)
-    with acting.action(manager, deed) as does:
+    with acting.action(manager, work) as does:
         for done in act(manager, found, does):
             if done.error is not None:
                 failed += 1
@@ -244,13 +243,13 @@ def check_act(act_: Act, to: str | None, where: MessageFilter, all_: bool, row: 
     if (where == MessageFilter()) != all_:
         wrong["/all"] = "select messages: conditions in `where`, or `all`, not both"
     if act_ in acting.NEEDS_TARGET and not to:
-        wrong["/to"] = f"{act_} needs a queue to go to"
+        wrong["/to"] = f"{act_} requires a target queue"
     if act_ in acting.HAS_NO_TARGET and to is not None:
-        wrong["/to"] = f"{act_} has no other queue to go to"
+        wrong["/to"] = f"{act_} accepts no target queue"
     if act_ == "return" and row["kind"] != "deadletter":
-        wrong["/act"] = "only dead letters are returned"
+        wrong["/act"] = "return is for dead letters only"
     if row["kind"] == "outgoing":
-        wrong["/queue"] = "messages on their way to other machines can be purged only"
+        wrong["/queue"] = "messages in outgoing queues can only be purged"
     if wrong:
         raise InputError("; ".join(wrong.values()), errors=wrong)
 

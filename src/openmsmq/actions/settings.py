@@ -59,11 +59,11 @@ def _text(value: object) -> str:
             Rows(
                 lambda found: found.settings, ("setting", "value", "from"),
                 lambda each: [each.name, _text(each.value), each.source], _document,
-                empty="all of them are the default",
+                empty="all settings have their default values",
             ),
-            more="NAME is one setting, PATTERN has * and ?. They are those of its last start, which its data directory "
-            "has; with --url, the HTTP API of a daemon is asked, for administrators of the queue manager. Exit code 1 "
-            "if there is none of that name.",
+            more="NAME is one setting; PATTERN may contain * and ?. The command reads the settings of the last start "
+            "of the daemon from its data directory. With --url, it queries the HTTP API of a daemon, which only "
+            "administrators of the queue manager may do. The exit code is 1 if no setting matches.",
         ),
     ),
 )  # fmt: skip
@@ -71,7 +71,7 @@ def list_settings(site: ActionSite, given: SettingQuery) -> SettingList:
     """Show the settings of a daemon, and the source of each: default, file, environment or option."""
     known = settings_in_force(site.data_dir)
     if not known:
-        raise ActionRefused(503, f"{site.directory} has no settings: no daemon has started with it")
+        raise ActionRefused(503, f"{site.directory} has no settings, because no daemon has been started with it")
     wanted = given.name.lower().replace("-", "_")
     found = {name: entry for name, entry in sorted(known.items()) if fnmatchcase(name, wanted)}
     if not found:

@@ -242,7 +242,7 @@ def change_own_password(site: ActionSite, given: OwnPassword) -> CommandResultVi
     assert site.daemon is not None
     checked = site.daemon.change("check_password", password=given.current)
     if checked["wait"]:
-        raise ActionRefused(429, f"too many logins that failed: wait {int(checked['wait']) + 1} s")
+        raise ActionRefused(429, f"too many failed logins: wait {int(checked['wait']) + 1} s")
     if not checked["good"]:
         raise ActionRefused(422, "the current password is wrong", pointer="/current")
     _file(site).set_password(site.caller.name, given.password)
@@ -329,7 +329,7 @@ def _demand_other(site: ActionSite, name: str) -> None:
     if site.caller.name and name.casefold() == site.caller.name.casefold():
         raise ActionRefused(
             409,
-            "you can't remove yourself or take your own rights: another administrator can, or `openmsmq user` on the "
+            "you cannot remove yourself or your own rights: ask another administrator, or use `openmsmq user` on the "
             "machine of the server",
         )
 

@@ -22,7 +22,7 @@ def read_accounts(value: Any) -> dict[str, str]:
     """Check a JSON document that maps names and SIDs there to those here, and return the mapping with case-folded keys.
     Raises ValueError."""
     if not isinstance(value, dict) or not all(isinstance(name, str) for pair in value.items() for name in pair):
-        raise ValueError('a file of accounts is a JSON object such as {"OLD\\\\alice": "alice"}')
+        raise ValueError('the file of accounts must be a JSON object such as {"OLD\\\\alice": "alice"}')
     return {name.casefold(): here for name, here in value.items()}
 
 

@@ -114,7 +114,7 @@ class AlarmRulesFile:
             silences = {key: each for key, each in known.silences.items() if now < each.until}
             silences[alarm, subject_key(subject)] = made
             if len(silences) > MOST_SILENCES:
-                raise AlarmRuleError(f"{MOST_SILENCES} silences are in force, which is the limit: end one")
+                raise AlarmRuleError(f"{MOST_SILENCES} silences are active, which is the limit: end one")
             on_change()
             self._save(replace(known, silences=silences))
         return made

@@ -259,7 +259,7 @@ def read_alarms(data_dir: Path) -> Alarms:
     except FileNotFoundError:
         return Alarms()
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{data_dir / ALARMS_FILE} is not a file of alarms: {error!r}") from None
+        raise ValueError(f"{data_dir / ALARMS_FILE} is not a valid file of alarms: {error!r}") from None
 
 
 def _event(entry: Mapping[str, Any]) -> Event:
@@ -297,7 +297,7 @@ def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> Non
     try:
         write_private(data_dir / name, f"{seq}\n".encode())
     except PrivateFileError as error:
-        logger.warning("alarm event %d was delivered, which could not be written down: %s", seq, error)
+        logger.warning("cannot record that alarm event %d was delivered: %s", seq, error)
 
 
 def event_document(event: Event, machine: str) -> dict[str, Any]:

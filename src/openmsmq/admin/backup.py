@@ -135,7 +135,7 @@ def _manifest(backup: Path) -> dict[str, Any]:
             raise BackupError(f"{backup} has the format {manifest['format']!r}, known is {FORMAT}")
         for name in manifest["files"]:
             if Path(name).is_absolute() or ".." in Path(name).parts:
-                raise BackupError(f"{backup / MANIFEST} names {name!r}, which is outside of a backup")
+                raise BackupError(f"{backup / MANIFEST} names {name!r}, which is outside of the backup")
     except FileNotFoundError:
         raise BackupError(f"{backup} has no {MANIFEST}: not a backup, or an unfinished one") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -179,7 +179,7 @@ def _copy_database(source: Path, target: Path) -> None:
         with closing(sqlite3.connect(name, uri=True)) as held, closing(sqlite3.connect(target)) as new:
             held.backup(new)
     except sqlite3.Error as error:
-        raise BackupError(f"{source} can't be copied: {error}") from error
+        raise BackupError(f"{source} cannot be copied: {error}") from error
     target.chmod(0o600)
     _sync(target)
 

@@ -163,7 +163,7 @@ def _check_queue(queue: QueueDefinition) -> None:
 def _check_rights(rights: Rights, known: tuple[NamedRight, ...]) -> None:
     if rights.sddl is not UNSET:
         if rights.owner is not UNSET or rights.permissions is not UNSET:
-            raise ValueError("give sddl, or owner and permissions")
+            raise ValueError("specify either sddl, or owner and permissions")
         from_sddl(rights.sddl)
     for text in rights.permissions or []:
         parse_entry(text, known)

@@ -1,4 +1,4 @@
-"""Explanations of a distributed transaction for the operator: what it waits for, which machine decides, what to do."""
+"""Explain a distributed transaction to an operator: what it waits for, which machine decides, and what to do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from openmsmq.model.text import counted
 
 
 class PartnerState(NamedTuple):
-    """A transaction manager that takes part. `is_waited_for`: the transaction cannot end without its answer; `failure`
-    and `is_answered` describe the last attempt to get it."""
+    """A transaction manager that participates. `is_waited_for`: the transaction cannot end without its answer;
+    `failure` and `is_answered` describe the last attempt to get it."""
 
     host: str
     is_superior: bool
@@ -19,7 +19,7 @@ class PartnerState(NamedTuple):
     is_answered: bool
 
 
-class Standing(NamedTuple):
+class TransactionStatus(NamedTuple):
     """A distributed transaction: `identifier` as text; `locked` and `sent` are numbers of messages. `is_on`: the
     setting distributed_transactions is not off, so that partners can be contacted."""
 
@@ -45,13 +45,13 @@ class Standing(NamedTuple):
 
 
 _OFF: Final = "It contacts no other machine, because the setting distributed_transactions is off."
-_SWITCH_ON: Final = (
+_ENABLE: Final = (
     "What to do: enable distributed_transactions and restart the daemon. The transaction then ends automatically."
 )
-_BY_ITSELF: Final = "No action needed: it ends automatically."
+_NO_ACTION: Final = "No action needed: it ends automatically."
 
 
-def explanation(it: Standing) -> list[str]:
+def explanation(it: TransactionStatus) -> list[str]:
     """Explain the state of a transaction in two or three sentences."""
     match it.state:
         case "in doubt":
@@ -61,28 +61,28 @@ def explanation(it: Standing) -> list[str]:
         case "prepared":
             return [
                 f"This queue manager has voted to commit. {it.superior} is connected, and decides when all have voted.",
-                f"Until then {' and '.join(it.held)} stay locked. {_BY_ITSELF}",
+                f"Until then {' and '.join(it.held)} stay locked. {_NO_ACTION}",
             ]
         case "preparing":
-            return [f"Votes are being collected; a vote that is missing after 60 s aborts it. {_BY_ITSELF}"]
+            return [f"Votes are being collected; a vote that is missing after 60 s aborts it. {_NO_ACTION}"]
         case "committing":
             return [
-                "It is to be committed, and the commit is not on the disk yet.",
-                "If that lasts, the disk is full or fails: see the log. It is tried again each second.",
+                "The commit has been decided, but is not on the disk yet.",
+                "If this lasts, the disk is full or failing: see the log. The commit is retried every second.",
             ]
         case "aborting":
-            return [f"It was aborted: no message is locked any more. Partners are being told. {_BY_ITSELF}"]
+            return [f"It was aborted: no message is locked any more. Partners are being told. {_NO_ACTION}"]
     begun = f"The program that began it at {it.superior}" if it.superior else "The program that began it here"
-    return [f"Programs are at work in it. {begun} commits or aborts it; the end of its connection aborts it."]
+    return [f"The transaction is in use. {begun} commits or aborts it; if its connection ends, it is aborted."]
 
 
-def _in_doubt(it: Standing) -> list[str]:
+def _in_doubt(it: TransactionStatus) -> list[str]:
     sentences = [
         f"This queue manager has voted to commit and waits for the decision of {it.superior}: only {it.superior} knows "
         f"it. Until then {' and '.join(it.held)} stay locked."
     ]
     if not it.is_on:
-        return [*sentences, _OFF, _SWITCH_ON]
+        return [*sentences, _OFF, _ENABLE]
     sentences += _tries(it, f"{it.superior} answers that it was not aborted, so its commit is yet to come.")
     return [
         *sentences,
@@ -93,11 +93,11 @@ def _in_doubt(it: Standing) -> list[str]:
     ]
 
 
-def _unconfirmed(it: Standing) -> list[str]:
+def _unconfirmed(it: TransactionStatus) -> list[str]:
     missing = _named(it.waited_for)
     sentences = [f"It is committed here. {missing} has not confirmed the commit yet; no message is locked here."]
     if not it.is_on:
-        return [*sentences, _OFF, _SWITCH_ON]
+        return [*sentences, _OFF, _ENABLE]
     sentences += _tries(it, f"{missing} answers that it is not ready to commit yet.")
     return [
         *sentences,
@@ -106,10 +106,10 @@ def _unconfirmed(it: Standing) -> list[str]:
     ]
 
 
-def _tries(it: Standing, answered: str) -> list[str]:
+def _tries(it: TransactionStatus, answered: str) -> list[str]:
     failures = [with_host(one.host, one.failure) for one in it.waited_for if one.failure]
     if failures:
-        return [f"It is tried again at least every 30 s. The last attempt failed: {'; '.join(failures)}."]
+        return [f"The query is repeated at least every 30 s. The last attempt failed: {'; '.join(failures)}."]
     return [answered] if any(one.is_answered for one in it.waited_for) else []
 
 
@@ -122,7 +122,7 @@ def _named(partners: list[PartnerState]) -> str:
     return ", ".join(one.host for one in partners)
 
 
-def consequence(it: Standing, resolution: Resolution) -> str:
+def consequence(it: TransactionStatus, resolution: Resolution) -> str:
     """Describe the effect of a resolution here, in one sentence without its subject."""
     received, sent = it.held
     match resolution:
@@ -133,7 +133,7 @@ def consequence(it: Standing, resolution: Resolution) -> str:
     return f"forget {it.identifier}: {_named(it.waited_for)} is no longer told to commit"
 
 
-def warning(it: Standing, resolution: Resolution) -> str:
+def warning(it: TransactionStatus, resolution: Resolution) -> str:
     """Describe the risk of a resolution."""
     if resolution == "forget":
         return (

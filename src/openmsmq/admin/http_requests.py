@@ -73,7 +73,7 @@ def by_token(token: str) -> HttpCredentials:
     """Use a token of the HTTP API."""
     return HttpCredentials(
         f"Bearer {token}",
-        "; `openmsmq token list` shows which tokens hold, `token create` makes one",
+        "; `openmsmq token list` lists valid tokens, `token create` creates one",
         "; `openmsmq token create --role` sets what a token may do",
     )
 
@@ -96,10 +96,10 @@ class HttpRequests:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"{url!r} is no URL of a server: https://HOST:PORT is meant")
         if parts.username is not None or parts.password is not None:
-            raise ValueError("the URL has a user or a password in it: a token goes with --token-file")
+            raise ValueError("the URL contains a user or a password: pass a token with --token-file instead")
         if parts.scheme == "http" and not _is_loopback(parts.hostname):
             raise ValueError(
-                f"{url}: token or password would go over the network as text; use https (setting web_certificate)"
+                f"{url}: token or password would be sent in clear text; use https (setting web_certificate)"
             )
         self.url: Final = url.rstrip("/")
         self._path: Final = parts.path.rstrip("/")
@@ -163,10 +163,10 @@ class HttpRequests:
         if status not in _DONE:
             raise self._refusal(status, kind, answer)
         if kind != "application/json":
-            raise self._stranger(f"{path} is answered with the type {kind[:60]!r}")
+            raise self._stranger(f"the response to {path} has the type {kind[:60]!r}")
         document = parsed(answer)
         if not isinstance(document, dict):
-            raise self._stranger(f"{path} is not answered with a JSON object")
+            raise self._stranger(f"the response to {path} is not a JSON object")
         return document
 
     def _exchange(self, method: str, target: str, document: Mapping[str, Any] | None) -> tuple[int, str, bytes]:
@@ -188,19 +188,19 @@ class HttpRequests:
         body = response.read(_LARGEST + 1)
         if len(body) > _LARGEST:
             self.close()
-            raise http.client.HTTPException(f"an answer of more than {_LARGEST:,} bytes")
+            raise http.client.HTTPException(f"the response exceeds {_LARGEST:,} bytes")
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if 300 <= response.status < 400:
             self.close()
             to = response.headers.get("location", "")[:200]
-            raise http.client.HTTPException(f"it leads on to {to!r}, which is not followed")
+            raise http.client.HTTPException(f"redirected to {to!r}; redirects are not followed")
         return response.status, kind, body
 
     def _refusal(self, status: int, kind: str, body: bytes) -> ApiError:
         """Convert a status other than 200 into an error."""
         document = parsed(body) if kind == "application/problem+json" else None
         if not isinstance(document, dict) or not isinstance(document.get("detail"), str):
-            return self._stranger(f"the answer is {status} of the type {kind[:60]!r}")
+            return self._stranger(f"the response has status {status} and type {kind[:60]!r}")
         detail = f"{self.url}: {document['detail'][:_LONGEST_DETAIL]}"
         if status == 401:
             return ApiRefused(detail + self._who.unknown)
@@ -217,7 +217,7 @@ class HttpRequests:
         try:
             return msgspec.convert(document, wanted)
         except msgspec.ValidationError as error:
-            raise self._stranger(f"an answer is not as expected: {str(error)[:_LONGEST_DETAIL]}") from None
+            raise self._stranger(f"unexpected response: {str(error)[:_LONGEST_DETAIL]}") from None
 
     def _stranger(self, said: str) -> ApiError:
         return ApiUnreachable(

@@ -170,7 +170,7 @@ def _text(prefix: str, families: Iterable[Family], figures: Figures) -> str:
     known = {family.name: family for family in families}
     unknown = next((name for name in figures if name not in known), None)
     if unknown is not None:
-        raise ValueError(f"{unknown!r} is in no table of metrics")
+        raise ValueError(f"unknown metric {unknown!r}")
     lines: list[str] = []
     series = 0
     for name, family in known.items():
@@ -199,7 +199,7 @@ def _rows(
         rows[()] = given
     for labels, figure in rows.items():
         if len(labels) != len(family.labels):
-            raise ValueError(f"{family.name}: the labels are {', '.join(family.labels) or 'none'}, and not {labels}")
+            raise ValueError(f"{family.name}: the labels are {', '.join(family.labels) or 'none'}, not {labels}")
         if isinstance(figure, Histogram) != (family.kind == "histogram"):
             raise ValueError(f"{family.name} is a {family.kind}")
         yield labels, figure

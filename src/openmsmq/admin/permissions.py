@@ -57,7 +57,7 @@ def sid_for(who: str, look_up: Callable[[str], str | None]) -> str:
     sid = look_up(who.rpartition("\\")[2])
     if sid is None:
         known = "everyone, anonymous, authenticated, administrators, system"
-        raise ValueError(f"{who!r} is not a user or group of the users file; allowed are these, SIDs, and {known}")
+        raise ValueError(f"{who!r} is not a user or group of the users file, nor a SID, nor one of {known}")
     return sid
 
 

@@ -50,7 +50,7 @@ class ApiToken:
 
 
 class TokensFile:
-    """The tokens of one data directory. Changes by other processes are noticed."""
+    """The tokens of one data directory. Changes by other processes are detected."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class TokensFile:
         if not name or len(name) > LONGEST_NAME or not name.isprintable():
             raise TokensFileError(f"the name of a token has 1 to {LONGEST_NAME} printable characters, not {name!r}")
         if not 1 <= days <= LONGEST_DAYS:
-            raise TokensFileError(f"a token holds for 1 to {LONGEST_DAYS} days, not {days}")
+            raise TokensFileError(f"a token is valid for 1 to {LONGEST_DAYS} days, not {days}")
         secret, now = PREFIX + secrets.token_urlsafe(32), int(self._clock())
         with self._changing() as known:
             own = [token for token in known.values() if token.sid == sid]
             if len(own) >= MOST_OF_USER:
                 raise TokensFileError(f"{user} has {len(own)} tokens, which is the limit: revoke one")
             if any(token.name == name for token in own):
-                raise TokensFileError(f"{user} has a token of the name {name}: revoke that one, or take another name")
+                raise TokensFileError(f"{user} already has a token named {name}: revoke it, or choose another name")
             token = ApiToken(secrets.token_hex(4), name, user, sid, role, now, now + days * _DAY, _hashed(secret))
             self._on_change("token.create", token)
             self._save({**known, token.id: token})
@@ -107,9 +107,7 @@ class TokensFile:
         with self._changing() as known:
             token = known.get(identifier)
             if token is None:
-                raise TokensFileError(
-                    f"there is no token {identifier}; `openmsmq token list` shows those that there are"
-                )
+                raise TokensFileError(f"there is no token {identifier}; `openmsmq token list` lists all tokens")
             self._on_change("token.revoke", token)
             self._save({key: kept for key, kept in known.items() if key != identifier})
         return token

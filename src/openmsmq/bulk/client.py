@@ -2,7 +2,7 @@
 
 A position is a sequence number of a queue; a range `start, end` contains the messages with start < sequence <= end.
 `queue` is a path name (`.\\private$\\orders`, or `orders` for short), a format name, or empty for sources of the
-machine; `source` is one of `schema.SOURCES`.
+machine; `source` is one of `message_columns.SOURCES`.
 
 Every failure is an MsmqError with its HRESULT, or a ConnectionError; both name the object.
 """
@@ -328,7 +328,7 @@ class BulkClient:
     def commit(self, queue: str, group: str, end: int, source: str = "queue", token: str | None = None) -> int:
         """Remove the messages that the group has claimed at or below `end`. A repeated call changes nothing.
 
-        With `token`, it is an error if another claim of the group has fenced this one.
+        With `token`, raises MsmqError if a later claim of the group has fenced this one.
 
         Returns:
             The cursor.

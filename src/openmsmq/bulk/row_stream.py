@@ -52,7 +52,7 @@ class RowStream:
         except FAILURES as error:
             raise translated(error) from error
         self._replies: SimpleQueue[dict[str, Any]] = SimpleQueue()
-        self._listener = threading.Thread(target=self._listen, name="answers to an upload", daemon=True)
+        self._listener = threading.Thread(target=self._listen, name="upload replies", daemon=True)
         self._listener.start()
 
     def _listen(self) -> None:
@@ -68,7 +68,7 @@ class RowStream:
             self._writer.write_batch(batch)
         except FAILURES as error:
             raise self._failure(error) from error
-        self._hear()
+        self._process_replies()
 
     def finish(self) -> Staged:
         """Finish the stage after all rows were written."""
@@ -77,9 +77,9 @@ class RowStream:
             self._close()
         except FAILURES as error:
             raise self._failure(error) from error
-        self._hear()
+        self._process_replies()
         if self.staged is None:
-            raise self._translated(ConnectionError("the stream ended without an answer"))
+            raise self._translated(ConnectionError("the server closed the stream without a final reply"))
         return self.staged
 
     def abandon(self) -> None:
@@ -105,7 +105,7 @@ class RowStream:
                 error = reported
         return self._translated(error)
 
-    def _hear(self) -> None:
+    def _process_replies(self) -> None:
         """Process the replies received so far."""
         while not self._replies.empty():
             reply = self._replies.get()

@@ -113,11 +113,11 @@ def segments(data: bytes) -> Iterator[TcpSegment]:
     at = 24
     while at < len(data):
         if at + 16 > len(data):
-            raise BadCapture("the capture is cut off in a packet's header")
+            raise BadCapture("the capture is truncated in the header of a packet")
         captured, original = struct.unpack_from(f"{order}8xII", data, at)
         packet = data[at + 16 : at + 16 + captured]
         if len(packet) < captured:
-            raise BadCapture(f"the capture is cut off: a packet has {len(packet)} of {captured} bytes")
+            raise BadCapture(f"the capture is truncated: a packet has {len(packet)} of {captured} bytes")
         segment = _segment(packet, link_type)
         if segment is not None:
             if captured < original:

@@ -97,8 +97,7 @@ def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> Non
         echo(f"wrote {file}", err=True)
     if missing := unreadable(document):
         raise click.ClickException(
-            f"not complete: you may not read {counted(len(missing), 'queue')}, or their permissions: "
-            f"{', '.join(missing)}"
+            f"incomplete: you may not read {counted(len(missing), 'queue')}, or their permissions: {', '.join(missing)}"
         )
 
 
@@ -135,7 +134,7 @@ def import_(side: Actions, local: bool, file: Path, dry_run: bool, as_json: bool
         except ActionIncomplete as incomplete:
             done = incomplete.output
         if len(done.steps) != len(planned):
-            raise ApiError(f"the import has {counted(len(done.steps), 'step')}, and its dry run {len(planned):,}")
+            raise ApiError(f"the import had {counted(len(done.steps), 'step')}, but its dry run had {len(planned):,}")
         _show(done.steps, as_json)
         failed = sum(step.result not in (DONE, LEFT) for step in done.steps)
     count = sum(step.can for step in planned)

@@ -126,7 +126,7 @@ class Conversation:
             if splitter.partial and direction not in self._broken:
                 rest = splitter.rest()
                 size = f" of {Header.unpack(rest, LARGEST_FRAGMENT).frag_length}" if len(rest) == HEADER_SIZE else ""
-                yield DissectionFinding("PDU", {"header": rest}, f"it is cut off: the bytes end before its end{size}")
+                yield DissectionFinding("PDU", {"header": rest}, f"it is truncated: the bytes end before its end{size}")
         for (is_request, call_id), stub in self._stubs.items():
             what = "request" if is_request else "response"
             yield DissectionFinding(f"{what}, call {call_id}", {"stub": bytes(stub)}, "its last fragment is missing")

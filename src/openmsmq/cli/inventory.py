@@ -75,7 +75,7 @@ def inventory(
     if (host is None) == (export is None):
         raise click.UsageError("give HOST, or --file with the output of Export-Msmq.ps1")
     if directory and (by == "com" or export is not None):
-        raise click.UsageError("--directory works with --by protocols only")
+        raise click.UsageError("--directory requires --by protocols")
     known = accounts_in(accounts)
     if export is not None:
         found = _read(export)

@@ -131,7 +131,8 @@ def _tiles(found: Inventory, remarks: Sequence[Remark]) -> str:
 
 
 def _panel(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], empty: str, look: str = "") -> str:
-    """A table; columns whose names begin with # are numbers, cells are HTML. `look` is a class of its own."""
+    """Return a table as HTML. Columns whose names begin with # are numbers; cells are HTML. `look` is an additional
+    class."""
     body = [
         "<tr>" + "".join(
             f'<td class="n">{cell}</td>' if column.startswith("#") else f"<td>{cell}</td>"

@@ -85,7 +85,8 @@ class _ComExport:
         }  # fmt: skip
 
     def _read(self, about: str, name: str, read: Callable[[], Any]) -> Any:
-        """None, and an entry in `errors`, for what the machine refuses. Raises what ends the connection."""
+        """Read a value; return None, and add to `errors`, if the machine refuses it. Raises errors that end the
+        connection."""
         try:
             return read()
         except UNANSWERED:
@@ -96,7 +97,7 @@ class _ComExport:
             return None
 
     def _queue(self, path: str | None, format_name: str | None) -> Document:
-        """A queue with the members of the objects about it, by its path name or its format name."""
+        """Return a queue, given by path name or format name, with the members of its objects."""
         about = path or format_name or ""
         found: Document = {"path_name": path, "format_name": format_name}
         managed = self._new("MSMQManagement")

@@ -119,7 +119,7 @@ def certificates_export(configuration: Configuration, owner: str, digest: str) -
         if entry.digest == wanted:
             echo(pem_of(entry.certificate).rstrip("\n"), multiline=True)
             return
-    raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` has them all")
+    raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` lists all")
 
 
 @certificates.command("remove")
@@ -133,7 +133,7 @@ def certificates_remove(configuration: Configuration, owner: str, digest: str, d
         wanted = _digest(digest)
         _change_in_domain(configuration, owner, lambda directory, sid: directory.remove_certificate(sid, wanted))
     elif not CertificatesFile(configuration.data_dir).remove(_owner(configuration, owner), _digest(digest)):
-        raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` has them all")
+        raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` lists all")
 
 
 @click.group()
@@ -205,7 +205,7 @@ def keys_remove(configuration: Configuration, queue_manager: str) -> None:
 def _change_in_domain(
     configuration: Configuration, owner: str, change: Callable[[ActiveDirectory, str], Coroutine[None, None, None]]
 ) -> None:
-    """With the caller's ticket: the domain lets users write their own certificates."""
+    """Change certificates in the domain with the ticket of the caller: users may write their own certificates."""
     try:
         locate = located(configuration)
         if locate is None:
@@ -221,7 +221,7 @@ def _change_in_domain(
 
 
 def _owner(configuration: Configuration, text: str) -> str:
-    """A SID, or a GUID, as text."""
+    """Return the SID or GUID of an owner, as text."""
     if text.upper().startswith("S-1-"):
         return text.upper()
     try:

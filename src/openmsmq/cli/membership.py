@@ -134,7 +134,7 @@ class _Join:
 
 
 async def _published(provider: ActiveDirectory, queue: QueueProperties, machine: UUID) -> UUID:
-    """The identifier of the queue's object, which may be there from a run that was cut off."""
+    """Return the identifier of the object of a queue, which an interrupted earlier run may have created."""
     wanted = record_of(queue, machine)
     try:
         return (await provider.create_queue(wanted)).identifier
@@ -284,7 +284,8 @@ def _failures() -> Iterator[None]:
 
 
 def _opened(configuration: Configuration, stack: ExitStack) -> Store | None:
-    """The store, so that no daemon runs meanwhile; None where there is none. Raises StoreInUse, StoreError, OSError."""
+    """Open the store, so that no daemon runs meanwhile; return None if there is none. Raises StoreInUse, StoreError,
+    OSError."""
     if not domain_migration.is_used(configuration.data_dir):
         return None
     try:
@@ -297,7 +298,7 @@ def _opened(configuration: Configuration, stack: ExitStack) -> Store | None:
 
 
 def _administrator(configuration: Configuration, user: str | None, password_env: str) -> tuple[str, LdapSession]:
-    """The first controller that answers, and a session there. Raises DirectoryError, UsageError."""
+    """Return the first available controller and a session with it. Raises DirectoryError, UsageError."""
     locate = located(configuration)
     if locate is None:
         raise click.UsageError("no domain controller configured: give --directory-controllers or --directory-domain")

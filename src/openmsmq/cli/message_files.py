@@ -115,7 +115,7 @@ class MessageImport:
         return MessageFileError(f"{self._state} {why}; nothing is sent. To send all of {self._file}, give --restart")
 
     def _lines(self, count: int) -> Iterator[bytes]:
-        """The first lines that are not empty."""
+        """Return the first lines that are not empty."""
         with self._file.open("rb") as lines:
             for line in lines:
                 if not count:

@@ -216,7 +216,8 @@ def receive(
 
 
 def _is_received_in_transactions(qm: QueueManager, path: str) -> bool | None:
-    """None where a caller who may only receive is not told: the first receive shows it."""
+    """Whether receives must be in transactions. None if the caller may not read this property: then the first receive
+    determines it."""
     try:
         return is_transactional(qm, path)
     except AccessDenied:
@@ -224,7 +225,7 @@ def _is_received_in_transactions(qm: QueueManager, path: str) -> bool | None:
 
 
 def _remove(cursor: Cursor, message: Message) -> None:
-    """Remove the message on which the cursor stands and which has been written out."""
+    """Remove the current message of the cursor, which has been written to the output."""
     try:
         cursor.receive(0)
     except (MessageAlreadyReceived, MessageNotFound, ReceiveTimeout):
@@ -276,7 +277,7 @@ def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transacti
 
 
 def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
-    """Copy at most the number of messages at the beginning; otherwise a copy into the same queue would never end."""
+    """Yield at most `count` messages, the number at the beginning: a copy into the same queue would never end."""
     for number, message in enumerate(messages):
         if number >= count:
             return
@@ -295,7 +296,7 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
     Removes no message.
     """
     if resume and file is None:
-        raise click.UsageError("--resume needs FILE")
+        raise click.UsageError("--resume requires FILE")
     written = Export(file) if resume and file is not None else None
     total = _count(qm, path_of(queue))
     count = skipped = 0
@@ -317,12 +318,12 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
                 output.write(printable_json(to_json(message)) + "\n")
                 count += 1
             bar.update(task, completed=count + skipped, rate=_rate(count, started))
-    known = f", {skipped} were there already" if skipped else ""
+    known = f"; {skipped} were already in the file" if skipped else ""
     echo(f"exported {count} messages of {path_of(queue)}{known}", err=True)
 
 
 def _count(qm: QueueManager, path: str) -> int | None:
-    """None for a caller who may peek and not see the properties of the queue."""
+    """Return the number of messages; None if the caller may peek but not read the properties of the queue."""
     try:
         return qm.counts(path)["message_count"]
     except AccessDenied:
@@ -349,7 +350,7 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bo
         left = source.total - source.done
         count = _send_all(qm, opened, source.messages(), left, transactional, "importing", source.remember)
     source.finish()
-    skipped = f", {source.done} were there already" if source.done else ""
+    skipped = f"; {source.done} had already been imported" if source.done else ""
     document = {"imported": count, "skipped": source.done, "queue": target}
     report(as_json, f"imported {counted(count, 'message')} into {target}{skipped}", document, err=True)
 
@@ -365,7 +366,7 @@ def _send_all(
 ) -> int:
     """Send messages with a progress bar, many at a time, in transactions of bounded size if the queue is transactional.
 
-    `remember` is called after each part: with None if all of it was sent, else with what was.
+    `remember` is called after each part: with None if all its messages were sent, else with a flag for each.
     """
     count = 0
     with progress(verb) as bar:
@@ -391,7 +392,7 @@ def _send_part(
             if remember is not None:
                 remember([identifier is not None for identifier in error.sent])
             raise
-        except ValueError:  # a message that can't be read: those before it were sent
+        except ValueError:  # an unreadable line of the file: the messages before it were sent
             if remember is not None:
                 remember(None)
             raise

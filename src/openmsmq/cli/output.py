@@ -31,12 +31,12 @@ def echo(text: str = "", *, err: bool = False, multiline: bool = False) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One line."""
+    """Print a document as one line of JSON."""
     click.echo(printable_json(value, default=_plain))
 
 
 def report(as_json: bool, text: str, document: Mapping[str, Any], err: bool = False) -> None:
-    """Say what was done: a line for people, or a document for machines on standard output."""
+    """Report a result: a line of text, or a JSON document on standard output."""
     if as_json:
         print_json(document)
     else:
@@ -71,7 +71,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table: folded to the width of a terminal; elsewhere each row is one line, for other programs."""
+    """Print a table, folded to the width of a terminal. If the output is not a terminal, each row is one line."""
     if sys.stdout.isatty():
         _console().print(_table(columns, rows))
     else:
@@ -87,7 +87,7 @@ def _print_lines(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _width(text: str) -> int:
-    """Columns that a text takes on a terminal."""
+    """Return the number of columns of a text on a terminal."""
     return len(text) if text.isascii() else sum(2 if east_asian_width(c) in "WF" else not combining(c) for c in text)
 
 

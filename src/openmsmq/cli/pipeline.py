@@ -192,7 +192,7 @@ def archive(
 
 @contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set. Otherwise Spark would handle them in the middle of a call."""
+    """Return an event that Ctrl-C and SIGTERM set. Otherwise Spark would handle them within a call."""
     stop = threading.Event()
     former = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

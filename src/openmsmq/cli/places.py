@@ -145,8 +145,8 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def http_options(*others: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command `place`, from --url, --token-file and --tls-root only. `others` are the parameters of the other
-    way, which is used if there is no URL.
+    """Give a command `place`, from --url, --token-file and --tls-root only. `others` are the parameters of the
+    connection that is used if there is no URL.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -36,7 +36,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def _proof(tests: dict[str, str], operation: str) -> str:
-    """The test of an operation: a name in the table, or a pattern; the first that fits."""
+    """Return the test of an operation: the first entry of the table, a name or a pattern, that matches."""
     return next((test for pattern, test in tests.items() if fnmatchcase(operation, pattern)), "")
 
 
@@ -63,12 +63,12 @@ def _operations() -> Iterator[tuple[str, int, str, str]]:
 
 
 def _newest(interfaces: tuple[Interface, ...]) -> list[Interface]:
-    """The last revision of each family."""
+    """Return the last revision of each interface family."""
     return list({interface.name.rstrip("0123456789"): interface for interface in interfaces}.values())
 
 
 def _own(interface: Interface) -> int:
-    """The first opnum that a face of another object adds; all of them for a revision of its own base."""
+    """Return the first opnum that an interface adds to its base; 0 if it is a later revision of its base."""
     base = interface.base
     if base is None or base.members is None or base.name.rstrip("0123456789") == interface.name.rstrip("0123456789"):
         return 0
@@ -83,7 +83,7 @@ def markdown_table() -> str:
 
 
 def markdown_summary() -> str:
-    """A row for each interface: how many operations are served, and how many answer something else."""
+    """Return a Markdown table: per interface, the number of supported operations, and of those with another result."""
     counts: dict[str, Counter[bool]] = {}
     for row in rows():
         counts.setdefault(row["interface"], Counter())[row["state"].startswith("served")] += 1

@@ -114,7 +114,7 @@ def queue_manager_place(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def queue_with_accounts_place(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `queue_place` and those of `accounts`, which resolve users and groups."""
+    """Add the options of `queue_manager_place` and those of `accounts`, which resolve users and groups."""
 
     @server_options
     @level_option
@@ -134,7 +134,7 @@ def queue_with_accounts_place(command: Callable[..., Any]) -> Callable[..., Any]
 
 
 def _nothing(*given: Any, **named: Any) -> None:
-    """The daemon records what is done by the protocols of MSMQ."""
+    """Do nothing: the daemon records changes made through MSMQ protocols."""
 
 
 OPTIONS = {

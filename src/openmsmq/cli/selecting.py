@@ -227,7 +227,8 @@ def perform(
     Callable[[Chosen], str],
     dry_run: bool, as_json: bool, confirm: Callable[[int], None] = lambda count: None,
 ) -> None:  # fmt: skip
-    """`carry_out` for an action, including its target queues. Raises QueueNotFound if a target queue does not exist."""
+    """Run `carry_out` for an action, including its target queues. Raises QueueNotFound if a target queue does not
+    exist."""
     if deed.to is not None and missing(qm, [deed.to]):
         raise QueueNotFound(detail=f"there is no queue {deed.to} to which messages could be {verb}")
     target = None if deed.act == "delete" or deed.to is not None else lambda chosen: chosen.destination
@@ -241,7 +242,7 @@ def perform(
 def _show(
     entries: Iterable[ActionResult], to: Callable[[Chosen], str], as_json: bool, done: bool
 ) -> list[ActionResult]:
-    """A line for each message, as it is dealt with where machines read it."""
+    """Print a line per message: as JSON while messages are processed, or as a table at the end."""
     seen = []
     rows = []
     for entry in entries:

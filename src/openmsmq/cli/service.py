@@ -20,7 +20,7 @@ _KINDS = {"int": int, "int | None": int, "float": float, "str": str, "bool": boo
 
 
 def _settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One option for each setting of the configuration."""
+    """Add an option for each setting of the configuration."""
     for field in reversed(fields(Configuration)):
         if "file_only" in field.metadata or "internal" in field.metadata:
             continue

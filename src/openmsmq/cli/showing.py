@@ -14,7 +14,7 @@ from openmsmq.model.text import time_text
 
 
 def show_message(message: Message, number: int, as_json: bool) -> None:
-    """One of several messages; people get an empty line between them."""
+    """Print one of several messages; as text, they are separated by empty lines."""
     if as_json:
         shown = body_text.show(message)
         print_json({IDENTIFIER: message.id, **to_json(message), DECODED: {"kind": shown.kind, "value": shown.value}})
@@ -25,13 +25,13 @@ def show_message(message: Message, number: int, as_json: bool) -> None:
 
 
 def write_body(message: Message) -> None:
-    """The bytes of a body, to standard output."""
+    """Write the bytes of a body to standard output."""
     sys.stdout.buffer.write(message.body)
     sys.stdout.buffer.flush()
 
 
 def print_message(message: Message) -> None:
-    """One message on several lines: what is set, then the body."""
+    """Print a message on several lines: the properties that are set, then the body."""
     rows: list[tuple[str, str]] = [("id", message.id)]
     if message.label:
         rows.append(("label", message.label))

@@ -1,4 +1,4 @@
-"""Conversion of the arguments of programs to those of client operations."""
+"""Convert arguments of the public methods to those of client operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def credentials_of(
     if not kerberos:
         return Credentials(user, password, domain) if user is not None else None
     if user is not None:
-        raise ValueError("user is for NTLM; with kerberos the ticket says who calls")
+        raise ValueError("user is for NTLM; with kerberos, the ticket identifies the caller")
     given = kerberos if isinstance(kerberos, KerberosCredentials) else KerberosCredentials()
     return given if given.service else replace(given, service=f"host/{host}")
 
@@ -34,7 +34,7 @@ def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Messag
         properties["delivery_guarantee"] = int(bool(properties.pop("recoverable")))
     if isinstance(value, Message):
         if properties:
-            raise TypeError(f"a Message has its own properties; not allowed in addition: {', '.join(properties)}")
+            raise TypeError(f"properties are allowed only with a body, not with a Message: {', '.join(properties)}")
         if not isinstance(value.body, bytes | bytearray | memoryview):
             kind = type(value.body).__name__
             raise BodyError(f"the body of a Message is a {kind}, allowed: bytes; Message.of(value) encodes others")

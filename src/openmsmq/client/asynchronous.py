@@ -1,8 +1,9 @@
-"""The client for asyncio: the names of `openmsmq`, with `await`. `tools/sync_client.py` makes the blocking one of it.
+"""Client for asyncio: the names of `openmsmq`, with `await`. `tools/sync_client.py` generates the blocking client from
+it.
 
-A task may be cancelled at any moment. What a receive through MS-MQRR has locked by then is put back; where the message
-is being removed already, the receive returns it, and the task's next receive raises CancelledError. A receive through
-MS-MQMP that the server had answered already is lost with its message, unless it is in a transaction.
+A task may be canceled at any time. If it is receiving through MS-MQRR, a locked message is put back. If the message is
+already being removed, the receive returns it, and the next receive of the task raises CancelledError. If it is
+receiving through MS-MQMP outside a transaction and the server has already responded, the message is lost.
 """
 
 from __future__ import annotations
@@ -92,15 +93,15 @@ async def connect(
 ) -> QueueManager:
     """Connect to a queue manager.
 
-    `port` defaults to 2103 + `port_offset`. With `user` the calls are authenticated by NTLM at `level`
-    (PKT_INTEGRITY if not given, but PKT_PRIVACY for RemoteRead, as servers demand); without, they are anonymous. With
-    `kerberos` a ticket authenticates them: True for that in the cache of the environment, for the service `host/` and
-    `host`, which then is the server's name as the domain knows it; KerberosCredentials for others.
-    `timeout` in seconds bounds the connect. A call whose connection is lost later tries for `reconnect_seconds` to
-    reach the server again, if it has not been sent or does no harm when it is done twice. `dead_peer_seconds` is how
-    long the server's machine may not acknowledge what TCP sends. Raises RpcConnectionError, AuthenticationError,
-    LoginRefused for a wrong user or password, CallerRefused where the server admits no anonymous callers,
-    KerberosUnavailable, and ValueError for a user in addition to a ticket.
+    `port` defaults to 2103 + `port_offset`. With `user`, calls are authenticated with NTLM at `level` (default:
+    PKT_INTEGRITY, but PKT_PRIVACY for RemoteRead, which servers require); otherwise they are anonymous. With
+    `kerberos`, they are authenticated with a ticket: True for the ticket cache of the environment and the service
+    `host/` plus `host`, which must be the name of the server in the domain; KerberosCredentials for another cache or
+    service. `timeout` limits the connect, in seconds. If the connection is lost later, a call is retried for up to
+    `reconnect_seconds`, provided that it was not sent or is idempotent. The connection is closed if the server's
+    machine acknowledges no TCP data for `dead_peer_seconds`. Raises RpcConnectionError, AuthenticationError,
+    LoginRefused for a wrong user or password, CallerRefused if the server accepts no anonymous callers,
+    KerberosUnavailable, and ValueError if both a user and a ticket are given.
     """
     credentials = credentials_of(host, user, password, domain, kerberos)
     security = {
@@ -136,7 +137,7 @@ class QueueManager(_Closing):
     """A connection to a queue manager; see `connect`."""
 
     def __init__(self, runner: Runner, private: Runner) -> None:
-        """`private` is the pool for calls that servers require to be protected; it may be the same."""
+        """`private` is the pool for calls that servers accept only at PKT_PRIVACY; it may be the same."""
         self._runner, self._private = runner, private
         self._remote_read_checked = False
         self._remote_read_refused: MsmqError | None = None
@@ -267,10 +268,9 @@ class QueueManager(_Closing):
         """Open a queue by name (`orders`), path name or format name; `access` is "receive", "send" or "peek".
 
         `exclusive` denies other readers. `protocol` is "remoteread" (MS-MQRR), "qm2qm" (MS-MQQP), "qmcomm" (MS-MQMP),
-        or "auto": for reading RemoteRead where the server offers it to this caller, else qmcomm;
-        `MessageQueue.protocol` says which. With `reconnect`, the queue is opened again by its name when its handle was
-        lost, and the operation goes on, unless it may have been done already. Raises QueueNotFound, SharingViolation,
-        AccessDenied.
+        or "auto": RemoteRead for reading if the server offers it to this caller, else qmcomm; `MessageQueue.protocol`
+        tells which. With `reconnect`, a queue whose handle was lost is opened again by its name, and the operation is
+        repeated, unless it may have been executed. Raises QueueNotFound, SharingViolation, AccessDenied.
         """
         access = to_access(access)
         wanted = candidates(protocol, access)
@@ -449,7 +449,7 @@ class Transaction:
         Raises TransactionUsage if the transaction was not begun with distributed=True."""
         check_not_finished(self.finished)
         if not self._outcomes:
-            raise TransactionUsage(detail="only a transaction that begins with distributed=True takes participants")
+            raise TransactionUsage(detail="only a transaction begun with distributed=True accepts participants")
         if participant not in self._participants:
             self._participants.append(participant)
         return self.uow.hex()
@@ -530,7 +530,8 @@ class Transaction:
 class MessageQueue(_Closing):
     """An open queue. `async for` peeks at its messages from first to last and removes none.
 
-    Features that its protocol lacks and MS-MQMP has (transactions, `format_name`) use a second handle of qmcomm.
+    Features that its protocol lacks and MS-MQMP has (transactions, `format_name`) use a second handle, opened through
+    qmcomm.
     """
 
     def __init__(self, manager: QueueManager, runner: Runner, handle: ReopeningQueue, reconnect: bool) -> None:

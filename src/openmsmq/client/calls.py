@@ -1,7 +1,7 @@
 """Client operations: a generator that yields calls and is sent their responses.
 
-An exception that ends a call is thrown into the generator, which may make further calls to clean up before it lets the
-exception go on.
+An exception that ends a call is thrown into the generator, which may make further calls to clean up before the
+exception propagates.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class RetryRule(NamedTuple):
 
 
 REPEATABLE = RetryRule(True, "")  # reads, and idempotent writes
-HARMLESS = RetryRule(False, "")  # the server undoes it when the connection ends
+HARMLESS = RetryRule(False, "")  # not idempotent, but undone by the server when the connection ends
 UNKNOWN = RetryRule(False, "the server may have carried it out")
 
 
 @dataclass(slots=True)
 class ClientAssociation:
     """The connections that share context handles ([MS-RPCE] 3.3.1.2.3). The server runs the handles down when the last
-    of these connections ends; then the association is not `alive` any more, and `reason` says why."""
+    of these connections ends; then `alive` is false, and `reason` says why."""
 
     group: int = 0
     alive: bool = True
@@ -99,12 +99,12 @@ class ClientCall(NamedTuple):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which the call has failed; None for a call that may wait forever."""
+        """Seconds after which the call fails; None if it may wait forever."""
         return None if self.wait == INFINITE else self.wait / 1000 + ANSWER_MARGIN
 
     @property
     def lost(self) -> ServerResource | None:
-        """The server resource that the call needs and that no longer exists."""
+        """A required server resource that no longer exists; None if all exist."""
         return next((held for held in self.held if held.lost), None)
 
 
@@ -134,10 +134,10 @@ class HandleLost(RpcConnectionError):
         self.which = which
 
 
-# What the server does with its resources when the connection has ended.
+# What happens to server resources when the connection ends, and what the program can do.
 _LEFT_BEHIND = {
-    "queue": "the server has closed it; open it again, or open it with reconnect=True",
-    "cursor": "it ended with its queue; make a new one and begin from the start",
+    "queue": "the server has closed it; open it again, or use reconnect=True",
+    "cursor": "it ended with its queue; create a new cursor, which starts at the first message",
     "transaction": "the server aborts it unless it was committed; begin a new one",
     "receive": "the server puts the message back unless it was removed already",
 }
@@ -148,7 +148,7 @@ def handle_lost(call: ClientCall, held: ServerResource, sent: bool) -> HandleLos
     association = held.association
     assert association is not None
     unknown = call.fate.unknown if sent else ""
-    became = unknown or ("nothing was changed by it" if sent else "it was not sent")
+    became = unknown or ("it has changed nothing" if sent else "it was not sent")
     detail = (
         f"lost with its connection ({association.reason}): {_LEFT_BEHIND[held.what]}. {call.operation.name}: {became}"
     )
@@ -173,7 +173,8 @@ class ProtocolUnavailable(MsmqError):
 def call(
     interface: Interface, name: str, what: str = "", *, wait: int = 0, fate: RetryRule = UNKNOWN, **arguments: Any
 ) -> Steps[Any]:
-    """Make a call about `what`. Raises the MsmqError of a failure HRESULT, with `what` in its text."""
+    """Make a call; `what` is the object that it concerns. Raises the MsmqError of a failure HRESULT, with `what` in its
+    text."""
     operation = interface.operation(name)
     assert operation.request is not None
     try:
@@ -188,13 +189,13 @@ def call(
 
 
 def _access(arguments: dict[str, Any]) -> int:
-    """The access mode of a call that opens a queue; 0 for others."""
+    """Return the access mode of a call that opens a queue; 0 for other calls."""
     return int(arguments.get("dwDesiredAccess", arguments.get("dwAccess", 0)))
 
 
 def check(hresult: int, operation: str, what: str, access: int = 0) -> None:
-    """Raises the MsmqError of a failure HRESULT, with what is known of its usual cause. `access` is the mode in which a
-    queue was to be opened."""
+    """Check the result of a call. Raises the MsmqError of a failure HRESULT, with a hint at its usual cause. `access`
+    is the requested access mode if the call opens a queue."""
     if hresult & 0x80000000:
         detail = f"{what} ({operation})" if what else operation
         hint = _HINTS.get((operation, hresult & 0xFFFFFFFF))
@@ -204,26 +205,26 @@ def check(hresult: int, operation: str, what: str, access: int = 0) -> None:
 
 
 _TOO_LARGE = (
-    f"a message has at most {MAXIMUM_MESSAGE_SIZE} bytes with its headers; or a quota of the queue or of the machine, "
-    "or the server's disk, is full"
+    f"the message exceeds {MAXIMUM_MESSAGE_SIZE} bytes with its headers, the quota of the queue or of the machine is "
+    "reached, or the disk of the server is full"
 )
 _HINTS: dict[tuple[str, int], str] = {
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_TRANSACTION_USAGE): (
-        "a transactional queue takes messages in a transaction only (send(..., transaction=tx), or --transaction), any "
-        "other queue only without one"
+        "a transactional queue accepts messages only in a transaction (send(..., transaction=tx), or --transaction), "
+        "any other queue only without one"
     ),
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_INSUFFICIENT_RESOURCES): _TOO_LARGE,
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED): (
-        "the queue takes only messages that are signed with a certificate registered for their sender"
+        "the queue accepts only messages that are signed with a certificate registered for their sender"
     ),
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_FAIL_VERIFY_SIGNATURE_EX): (
-        "the signature is not that of this message, or of a version that the server does not accept"
+        "the signature does not match the message, or the server does not accept its version"
     ),
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_NO_INTERNAL_USER_CERT): (
         "the certificate is not registered for the sender (openmsmq certificates register)"
     ),
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND): (
-        "the server knows no public key to encrypt the body with (openmsmq keys register)"
+        "the server has no public key of the destination to encrypt the body (openmsmq keys register)"
     ),
     ("rpc_ACReceiveMessageEx", HResult.MQ_ERROR_TRANSACTION_USAGE): (
         "only a transactional queue can be read in a transaction"
@@ -244,22 +245,22 @@ def transfer_syntaxes(interface: Interface) -> tuple[SyntaxId, ...]:
 
 
 def spoken(operation: Operation, syntax: SyntaxId) -> Operation:
-    """An operation with the codecs for the transfer syntax that the server has chosen."""
+    """Return the operation with the codecs for the transfer syntax that the server has chosen."""
     return operation.ndr64 if syntax == NDR64 else operation
 
 
 def decoded(operation: Operation, stub: bytes, byte_order: ByteOrder) -> Any:
-    """The answer to a call. Raises RemoteProtocolError."""
+    """Decode the response to a call. Raises RemoteProtocolError."""
     try:
         return operation.decode_response(stub, byte_order)
     except BadStubData as error:
-        raise RemoteProtocolError(f"the server's answer can't be read: {error}") from error
+        raise RemoteProtocolError(f"cannot decode the response of the server: {error}") from error
 
 
 def resumed(
     steps: Steps[T], call: ClientCall, change: Callable[[ClientCall], ClientCall] = lambda call: call
 ) -> Steps[T]:
-    """`steps` from the middle, where they have yielded `call` already, with every call changed."""
+    """Continue `steps`, which have already yielded `call`. Every call is replaced by the result of `change`."""
     try:
         while True:
             try:
@@ -277,7 +278,7 @@ def resumed(
 
 
 def amended(steps: Steps[T], change: Callable[[ClientCall], ClientCall]) -> Steps[T]:
-    """`steps` with every call changed."""
+    """Run `steps` with every call replaced by the result of `change`."""
     try:
         call = next(steps)
     except StopIteration as stop:
@@ -287,44 +288,44 @@ def amended(steps: Steps[T], change: Callable[[ClientCall], ClientCall]) -> Step
 
 
 def holding(steps: Steps[T], *held: ServerResource) -> Steps[T]:
-    """`steps`, whose calls have no meaning without `held`."""
+    """Run `steps`; all their calls require the server resources `held`."""
     return amended(steps, lambda call: call._replace(held=(*held, *call.held)))
 
 
 def opening(steps: Steps[T], held: ServerResource) -> Steps[T]:
-    """`steps` that open `held`."""
+    """Run `steps`, which create the server resource `held`."""
     return amended(steps, lambda call: call._replace(opens=held))
 
 
 def quietly(steps: Steps[Any]) -> Steps[None]:
-    """Calls that may fail: to clean up."""
+    """Run `steps` for cleanup; failures of calls are ignored."""
     with suppress(*CALL_FAILURES):
         yield from steps
 
 
 def on_failure(steps: Steps[T], clean_up: Callable[[], Steps[Any]]) -> Steps[T]:
-    """`steps`, and if an exception ends them, of any kind, `clean_up` quietly before it goes on."""
+    """Run `steps`. If they raise, run `clean_up`, ignoring its failures, before the exception propagates."""
     try:
         return (yield from steps)
     except GeneratorExit:
-        raise  # there is nobody left to make calls
+        raise  # the generator was closed, so no further calls can be made
     except BaseException:
         yield from quietly(clean_up())
         raise
 
 
 def fault_error(fault: RpcFault, operation: str, anonymous: bool = False) -> MsmqError:
-    """Servers may raise an HRESULT as an exception ([MS-MQMP] 3.1.4.17, [MS-MQRR] 3.1.4.2), or refuse the caller, who
-    has not logged in if `anonymous`."""
+    """Return the error for a fault: its status may be an HRESULT ([MS-MQMP] 3.1.4.17, [MS-MQRR] 3.1.4.2), or a refusal
+    of the caller, who has not logged in if `anonymous`."""
     if fault.status == RPC_S_ACCESS_DENIED:
-        need = "log in with a user and a password" if anonymous else "it may demand a higher level of protection"
+        need = "log in with a user and a password" if anonymous else "it may require a higher authentication level"
         return CallerRefused(detail=f"{operation}: the server refuses this caller; {need}")
     if fault.status in (NCA_S_OP_RNG_ERROR, NCA_S_UNK_IF):
-        return ProtocolUnavailable(detail=f"{operation}: the server does not offer it")
+        return ProtocolUnavailable(detail=f"the server does not offer {operation}")
     if fault.status == NCA_S_FAULT_REMOTE_NO_MEMORY:
         return InsufficientResources(detail=f"{operation}: the request is too large for the server; {_TOO_LARGE}")
     if fault.status == NCA_S_FAULT_CONTEXT_MISMATCH:
-        detail = f"{operation}: the server does not know the handle; it was closed, or the queue was deleted"
+        detail = f"{operation}: the handle is not valid; it was closed, or the queue was deleted"
         return InvalidHandle(detail=detail)
     if fault.status & 0xFFFF0000 == 0xC00E0000 or (fault.status >> 31 and not name_of(fault.status).startswith("0x")):
         return error_for(fault.status, operation)
@@ -336,5 +337,5 @@ def milliseconds(timeout: float | None) -> int:
     if timeout is None:
         return INFINITE
     if timeout < 0:
-        raise ValueError(f"timeout is {timeout} seconds; allowed: 0 and more, or None to wait forever")
+        raise ValueError(f"timeout is {timeout} seconds; allowed: 0 or more, or None to wait forever")
     return min(int(timeout * 1000), INFINITE - 1)

@@ -1,5 +1,5 @@
-"""Taking messages from where a cursor stands and sending them on: dead letters back to where they were meant, others
-wherever they are wanted."""
+"""Move messages from the position of a cursor to another queue: dead letters to their destination, others to any
+queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from openmsmq.model.message import Message
 
 DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
 
-#: How a message went, and so what a crash amid it may leave: one of two places, or both.
+#: How a message was moved. After a crash, a message moved in one transaction is in one of the two queues; any other
+#: message may be in both.
 IN_ONE_TRANSACTION: Final = "in one transaction"
 SENT_THEN_REMOVED: Final = "sent, then removed"
 REMOVED: Final = "removed"
@@ -24,8 +25,8 @@ COPIED: Final = "copied"
 def walk(
     queue: MessageQueue, on_unreadable: Callable[[UnreadableMessage], None] | None = None
 ) -> Iterator[tuple[Cursor, Message]]:
-    """Each message, with a cursor that stands on it and may receive it. Those that can't be read are passed over if
-    somebody wants to hear of them; else the first one raises UnreadableMessage."""
+    """Yield each message with a cursor at its position, which can receive it. Unreadable messages are skipped and
+    reported if there is a callback for them; otherwise the first one raises UnreadableMessage."""
     with queue.cursor() as cursor:
         look: Callable[[float | None], Message] = cursor.peek
         while True:
@@ -40,7 +41,7 @@ def walk(
                 look = cursor.peek_next
                 continue
             yield cursor, message
-            # Once the cursor's message is taken, `peek` looks at the next one; otherwise it would stay.
+            # If the current message was received, `peek` returns the next one; otherwise the cursor must be advanced.
             look = _next_of(cursor)
 
 
@@ -63,7 +64,7 @@ def sendable(message: Message) -> Message:
 
 
 class Forwarding:
-    """Sends messages on by one queue manager, with an open handle for each destination. A context manager."""
+    """Sends messages through one queue manager, with an open handle per destination. A context manager."""
 
     def __init__(self, qm: QueueManager) -> None:
         self._qm = qm
@@ -78,18 +79,18 @@ class Forwarding:
         self._targets.clear()
 
     def send_back(self, cursor: Cursor, message: Message, *, in_transaction: bool = False) -> str:
-        """Send the dead letter that the cursor stands on to its destination queue, and remove it; returns how.
+        """Send the dead letter at the cursor to its destination queue and remove it. Return the method.
 
-        A transactional message is moved in a transaction: it is in one of the two places, never in both. Others are
-        sent first, `in_transaction` if wanted, and removed afterwards. Raises MsmqError; then it is where it was, or it
-        has been sent and somebody else has removed it meanwhile.
+        A transactional message is moved in one transaction. Other messages are sent first, `in_transaction` if
+        requested, and then removed. Raises MsmqError: the message is then still in its queue, or it was sent and
+        another reader has removed it meanwhile.
         """
         name = message.destination_queue_format_name
         return self.forward(cursor, message, name, both=message.is_transactional, in_transaction=in_transaction)
 
     def forward(self, cursor: Cursor, message: Message, to: str, *, both: bool, in_transaction: bool = False) -> str:
-        """Send a message on, which may have been changed since it was read, and remove the one that the cursor stands
-        on. `both`: the queue that it is in and the queue that it goes to are transactional. Returns how."""
+        """Send `message`, which may differ from the one at the cursor, and remove the one at the cursor. `both`: source
+        and target queue are transactional. Return the method."""
         copy, target = sendable(message), self._target(to)
         if both:
             with self._qm.transaction() as transaction:
@@ -101,7 +102,7 @@ class Forwarding:
         return SENT_THEN_REMOVED
 
     def copy(self, message: Message, to: str, *, in_transaction: bool = False) -> str:
-        """Send a copy, and leave the message where it is."""
+        """Send a copy; the message stays in its queue."""
         self._send(self._target(to), sendable(message), in_transaction)
         return COPIED
 

@@ -1,4 +1,4 @@
-"""Names the right that a refused caller lacks: the server only reports MQ_ERROR_ACCESS_DENIED."""
+"""Find the right that a refused caller lacks: the server only reports MQ_ERROR_ACCESS_DENIED."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.queue_names import path_of
 from openmsmq.model.rights import missing_right
 
-_USER: Final = "USER"  # a server knows who calls; the client may not
-#: The rights that operations need besides opening a queue: on the queue, or on the queue manager.
+_USER: Final = "USER"  # the client may not know the account with which the server identifies it
+#: Rights required by operations other than opening a queue: on the queue, or on the queue manager.
 _ON_QUEUE: Final = {
     "R_QMDeleteObject": Q.DELETE_QUEUE,
     "R_QMGetObjectProperties": Q.GET_QUEUE_PROPERTIES,
@@ -24,7 +24,7 @@ _ON_MACHINE: Final = {
     "R_QMMgmtAction": M.SET_MACHINE_PROPERTIES,
 }
 _MANAGEMENT: Final = "R_QMMgmtGetInfo"
-#: To open a queue, a journal, a queue of dead letters, or the journal of the machine ([MS-MQDMPR] 3.1.7.1.5).
+#: Rights required to open a queue, a journal, a dead-letter queue, or the machine journal ([MS-MQDMPR] 3.1.7.1.5).
 _TO_READ: Final = (Q.RECEIVE_MESSAGE, Q.RECEIVE_JOURNAL_MESSAGE, M.RECEIVE_DEADLETTER_MESSAGE,
                    M.RECEIVE_JOURNAL_QUEUE_MESSAGE)  # fmt: skip
 _TO_OPEN: Final = {
@@ -36,11 +36,11 @@ _MOVE: Final = 4  # MQ_MOVE_ACCESS, [MS-MQMQ] 2.2.8
 
 
 def denied_hint(operation: str, what: str, access: int = 0) -> str:
-    """The end of a sentence about an operation on the queue `what` that was denied: the right that it needs, and the
-    command that grants it; empty where no right would help.
+    """Return a hint, appended to the error of a denied operation on the queue `what`: the required right and the
+    command that grants it. Empty if no right would help.
 
     Args:
-        access: the mode in which the queue was to be opened, 0 for other operations.
+        access: requested access mode of an open, 0 for other operations.
     """
     queue: str | None = what
     if access:
@@ -61,7 +61,7 @@ def denied_hint(operation: str, what: str, access: int = 0) -> str:
 
 
 def _opened(name: str) -> tuple[int, str | None]:
-    """Return the kind of queue that a name means, as `_TO_OPEN` counts them, and the queue that has the descriptor."""
+    """Return the kind of the named queue, as an index of `_TO_OPEN`, and the queue that has the security descriptor."""
     queue, _, part = path_of(name).partition(";")
     if queue.lower().endswith("\\system$"):
         return (3 if part.lower() == "journal" else 2), None

@@ -1,4 +1,4 @@
-"""Observers of sends and receives of this process, for traces: none, unless `openmsmq.tracing` was switched on."""
+"""Observer of sends and receives of this process, for tracing; none unless `openmsmq.tracing` is enabled."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from openmsmq.model.message import Message
 
 
 class SendObservation(Protocol):
-    """A send that is under way."""
+    """Observation of one send, from its start to its end."""
 
     @property
     def message(self) -> Message:
         """The message to send."""
 
     def end(self, error: BaseException | None) -> None:
-        """It has ended, with an error or without one."""
+        """Record the end of the send, and its error if it failed."""
 
 
 class Observer(Protocol):
-    """Both get the name by which the queue was opened."""
+    """Observes sends and receives. `queue` is the name with which the queue was opened."""
 
     def sending(self, queue: str, message: Message) -> SendObservation: ...
 

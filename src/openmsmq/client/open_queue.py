@@ -38,13 +38,13 @@ _SEEK = {
     "previous": MessageSeekAction.PREVIOUS,
 }
 _ACCESS = {"receive": Access.RECEIVE, "send": Access.SEND, "peek": Access.PEEK}
-# A message that another reader puts back, or one of higher priority, appears behind the cursor. So a search starts over
-# when nothing has arrived for 1 s, or for four times as long as one pass through the queue took.
+# A message that another reader puts back, or one of higher priority, appears behind the cursor. A search therefore
+# restarts if nothing has arrived for 1 s, or for four times the duration of a pass through the queue.
 _PATIENCE, _PATIENCE_FACTOR = 1000, 4
 
 
 class TakenMessage(NamedTuple):
-    """A message that was taken. With a `request`, it is locked until the request is ended."""
+    """A received message. With a `request`, it is locked until the request is ended."""
 
     message: Message
     request: int | None = None
@@ -52,7 +52,7 @@ class TakenMessage(NamedTuple):
 
 @dataclass(slots=True)
 class OpenQueue(ABC):
-    """`name` as it was opened; `exclusive` if other readers are kept out."""
+    """An open queue. `name` is the name with which it was opened; `exclusive`: other readers are denied."""
 
     protocol: ClassVar[str]
     two_phases: ClassVar[bool] = False
@@ -75,16 +75,16 @@ class OpenQueue(ABC):
 
     @abstractmethod
     def peek(self, action: ReceiveAction, timeout: int, cursor: int = 0) -> Steps[Message]:
-        """Look at a message; waits `timeout` milliseconds for one."""
+        """Return a message without removing it. Waits at most `timeout` milliseconds."""
 
     @abstractmethod
     def take(self, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
-        """Take a message: the first one, or the one a cursor stands on."""
+        """Receive a message: the first one, or the current one of a cursor."""
 
-    # -- what not every protocol has ---------------------------------------------------------------------------
+    # -- operations that some protocols lack -------------------------------------------------------------------
 
     def send(self, message: Message, uow: bytes | None) -> Steps[bytes]:
-        """Returns the identifier of the message, 20 bytes."""
+        """Send a message. Return its identifier, 20 bytes."""
         raise self.lacks("sending", has="MS-MQMP has (protocol='qmcomm')")
 
     def format_name(self) -> Steps[str]:
@@ -105,7 +105,7 @@ class OpenQueue(ABC):
         raise self.lacks("lookup identifiers")
 
     def cancel(self) -> Steps[None]:
-        """End all reads that wait."""
+        """Cancel all pending reads."""
         raise self.lacks("cancelling reads")
 
     def move(self, identifier: int, to: str, caller: bytes) -> Steps[None]:
@@ -120,13 +120,13 @@ class OpenQueue(ABC):
             f"{self.name} was opened through {self.protocol}, which has no {what}; {has}",
         )
 
-    # -- made of the above -------------------------------------------------------------------------------------
+    # -- operations built on those above -----------------------------------------------------------------------
 
     def take_by_correlation_identifier(self, wanted: bytes, timeout: int, clock: Clock) -> Steps[TakenMessage]:
-        """Take the first message with a correlation identifier of 20 bytes; waits `timeout` milliseconds for one.
+        """Receive the first message with a correlation identifier of 20 bytes. Waits at most `timeout` milliseconds.
 
-        A cursor looks for it and takes just the message it stands on, so nobody else gets that one too. Raises
-        ReceiveTimeout.
+        A cursor searches for it and receives only its current message, so no other reader receives the same message.
+        Raises ReceiveTimeout.
         """
         deadline = None if timeout == INFINITE else clock() + timeout / 1000
         while True:
@@ -145,7 +145,7 @@ class OpenQueue(ABC):
     def _look_through(
         self, cursor: int, wanted: bytes, deadline: float | None, clock: Clock
     ) -> Steps[TakenMessage | None]:
-        """Look through the queue from its beginning, and then at what comes, as long as patience lasts."""
+        """Search the queue from its beginning, and then new messages, until the timeout."""
         started = clock()
         found = yield from self._search(cursor, wanted, 0)
         if found is not None:
@@ -156,7 +156,8 @@ class OpenQueue(ABC):
         return (yield from self._search(cursor, wanted, patience))
 
     def _search(self, cursor: int, wanted: bytes, wait: int) -> Steps[TakenMessage | None]:
-        """Walk on with a cursor until the message is taken; None when none came for `wait` milliseconds."""
+        """Advance a cursor until the message is received; return None if no message has arrived for `wait`
+        milliseconds."""
         while True:
             try:
                 message = yield from self._next(cursor, wait)
@@ -165,10 +166,10 @@ class OpenQueue(ABC):
             except ReceiveTimeout:
                 return None
             except (MessageAlreadyReceived, MessageNotFound):
-                continue  # somebody was faster
+                continue  # another reader received it first
 
     def _next(self, cursor: int, wait: int) -> Steps[Message]:
-        """PEEK_NEXT is only allowed once the cursor stands on a message ([MS-MQDMPR] 3.2.7.3)."""
+        """Return the next message. PEEK_NEXT requires that the cursor has a current message ([MS-MQDMPR] 3.2.7.3)."""
         try:
             return (yield from self.peek(ReceiveAction.PEEK_NEXT, wait, cursor))
         except MsmqError as error:
@@ -178,23 +179,23 @@ class OpenQueue(ABC):
 
 
 def to_access(access: str | Access) -> Access:
-    """Raises MsmqError naming the allowed values."""
+    """Convert an access mode. Raises MsmqError that lists the allowed values."""
     if isinstance(access, Access):
         return access
     if access not in _ACCESS:
         raise MsmqError(
-            HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"access is {access!r}, allowed are {', '.join(_ACCESS)}"
+            HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"access is {access!r}, allowed: {', '.join(_ACCESS)}"
         )
     return _ACCESS[access]
 
 
 def queue_format(name: str) -> QUEUE_FORMAT:
-    """The QUEUE_FORMAT of the name of a queue; see `format_name`. Raises MsmqError."""
+    """Return the QUEUE_FORMAT for a queue name; see `format_name`. Raises MsmqError."""
     return to_queue_format(format_name(name))
 
 
 def format_name(name: str) -> names.FormatName:
-    """`orders` and `.\\private$\\orders` -> DIRECT=OS:.\\private$\\orders; a format name stays what it is."""
+    """`orders` and `.\\private$\\orders` -> DIRECT=OS:.\\private$\\orders; a format name is returned unchanged."""
     name = path_of(name)
     if "=" in name.partition("\\")[0]:
         return names.parse_format_name(name)
@@ -203,23 +204,23 @@ def format_name(name: str) -> names.FormatName:
 
 
 def candidates(protocol: str, access: Access) -> tuple[str, ...]:
-    """The protocols to try, in this order ([MS-MQRR] 3.2.4.1). Raises ValueError naming the allowed values."""
+    """Return the protocols to try, in order ([MS-MQRR] 3.2.4.1). Raises ValueError that lists the allowed values."""
     if protocol not in PROTOCOLS:
-        raise ValueError(f"protocol is {protocol!r}, allowed are {', '.join(PROTOCOLS)}")
+        raise ValueError(f"protocol is {protocol!r}, allowed: {', '.join(PROTOCOLS)}")
     if protocol != "auto":
         return (protocol,)
     return ("remoteread", "qmcomm") if access in (Access.RECEIVE, Access.PEEK) else ("qmcomm",)
 
 
 def to_seek(direction: str) -> MessageSeekAction:
-    """Raises ValueError naming the allowed values."""
+    """Convert a seek direction. Raises ValueError that lists the allowed values."""
     if direction not in _SEEK:
-        raise ValueError(f"direction is {direction!r}, allowed are {', '.join(_SEEK)}")
+        raise ValueError(f"direction is {direction!r}, allowed: {', '.join(_SEEK)}")
     return _SEEK[direction]
 
 
 def to_identifier(identifier: bytes | str) -> bytes:
-    """A message or correlation identifier of 20 bytes, also from its text. Raises ValueError."""
+    """Return the 20 bytes of a message or correlation identifier, given as bytes or text. Raises ValueError."""
     if isinstance(identifier, str):
         return identifier_from_text(identifier)
     if len(identifier) != len(NULL_IDENTIFIER):
@@ -228,18 +229,19 @@ def to_identifier(identifier: bytes | str) -> bytes:
 
 
 def closed_queue(name: str) -> MsmqError:
-    """The error of an operation on a queue that the program has closed."""
+    """Return the error for an operation on a queue that the program has closed."""
     return InvalidHandle(detail=f"{name} was closed by this program; open it again")
 
 
 def check_not_finished(finished: bool) -> None:
-    """Raises TransactionUsage for a transaction that the program has committed or aborted already."""
+    """Check that a transaction has not ended. Raises TransactionUsage if the program has committed or aborted it."""
     if finished:
-        raise TransactionUsage(detail="this transaction was committed or aborted before; begin a new one")
+        raise TransactionUsage(detail="this transaction has already been committed or aborted; begin a new one")
 
 
 def check_second_handle(queue: OpenQueue, what: str) -> None:
-    """Before a queue is opened again through qmcomm for `what`. Raises SharingViolation."""
+    """Check that the queue can be opened a second time through qmcomm, for the operation `what`. Raises
+    SharingViolation."""
     if queue.exclusive:
         raise SharingViolation(
             detail=f"{what} of {queue.name} needs MS-MQMP, but the queue is open exclusively through {queue.protocol}; "

@@ -20,7 +20,7 @@ from openmsmq.model.constants import PropId, VarType
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
 from openmsmq.model.queue_names import path_of
 
-# Python name -> PROPID, and how a Python value becomes the property's.
+# Python name -> PROPID and conversion of the Python value.
 PROPERTIES: dict[str, PropId] = {
     "instance": PropId.PROPID_Q_INSTANCE,
     "type": PropId.PROPID_Q_TYPE,
@@ -50,7 +50,7 @@ _BOOLEANS = frozenset(["journal", "authenticate", "transactional", "poison_to_de
 def to_propid(name: str) -> PropId:
     if name not in PROPERTIES:
         raise MsmqError(
-            HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {name!r}; known are {', '.join(PROPERTIES)}"
+            HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {name!r}; allowed: {', '.join(PROPERTIES)}"
         )
     return PROPERTIES[name]
 
@@ -69,7 +69,7 @@ def _variants(properties: Mapping[str, Any]) -> tuple[list[int], list[PROPVARIAN
 
 
 def create_queue(path_name: str, properties: Mapping[str, Any], security: bytes | None) -> Steps[str]:
-    """Create a queue; returns its direct format name."""
+    """Create a queue and return its direct format name."""
     path_name = path_of(path_name)
     propids, variants = _variants({"path_name": path_name, **properties})
     yield from call(
@@ -89,9 +89,10 @@ def delete_queue(name: str) -> Steps[None]:
 
 
 def get_properties(name: str, wanted: tuple[str, ...]) -> Steps[dict[str, Any]]:
-    """Properties by Python name: GUIDs as UUID, flags as bool, times in seconds since 1970 UTC.
+    """Return properties by Python name: GUIDs as UUID, flags as bool, times in seconds since 1970 UTC.
 
-    A queue manager without the extensions of openmsmq (D-196) has no delivery limit: they are 0 and False then."""
+    For a queue manager without the extensions of openmsmq (D-196), the properties of the delivery limit are 0 and
+    False."""
     specified = tuple(w for w in wanted if to_propid(w) not in _EXTENSIONS)
     try:
         return (yield from _get_properties(name, wanted))
@@ -134,7 +135,7 @@ def set_properties(name: str, properties: Mapping[str, Any]) -> Steps[None]:
 
 
 def get_security(name: str, information: int) -> Steps[bytes]:
-    """The self-relative security descriptor, parts by SECURITY_INFORMATION."""
+    """Return the self-relative security descriptor; SECURITY_INFORMATION selects its parts."""
     size = 512
     while True:
         operation = m.qmcomm.operation("R_QMGetObjectSecurityInternal")
@@ -156,7 +157,7 @@ def set_security(name: str, information: int, descriptor: bytes) -> Steps[None]:
 
 
 def resolve(path_name: str) -> Steps[str]:
-    """The private format name of a path name."""
+    """Return the private format name for a path name."""
     path_name = path_of(path_name)
     response = yield from call(
         m.qmcomm, "R_QMObjectPathToObjectFormat", path_name, fate=REPEATABLE, lpwcsPathName=path_name,
@@ -181,8 +182,8 @@ def _managed(name: str | None) -> mgmt.MGMT_OBJECT:
 
 
 def management(name: str | None, *wanted: str) -> Steps[dict[str, Any]]:
-    """R_QMMgmtGetInfo for a queue, or for the machine where `name` is None: properties by name, all if none is named;
-    None for what the server has no value of.
+    """Return management properties of a queue, or of the machine if `name` is None (R_QMMgmtGetInfo): the named ones,
+    or all. A property without a value is None.
 
     Queue managers before MSMQ 4.0 have no subqueues and do not know their properties ([MS-MQMQ] 2.3.12.26)."""
     try:
@@ -200,7 +201,7 @@ def _get_info(name: str | None, wanted: tuple[str, ...]) -> Steps[dict[str, Any]
         if property_name not in known:
             raise MsmqError(
                 HResult.MQ_ERROR_ILLEGAL_PROPID,
-                f"unknown management property {property_name!r}; known are {', '.join(known)}",
+                f"unknown management property {property_name!r}; allowed: {', '.join(known)}",
             )
     asked = wanted or tuple(known)
     response = yield from call(
@@ -212,7 +213,7 @@ def _get_info(name: str | None, wanted: tuple[str, ...]) -> Steps[dict[str, Any]
 
 
 def act(name: str | None, action: str) -> Steps[None]:
-    """R_QMMgmtAction on an outgoing queue, or on the machine where `name` is None."""
+    """Run R_QMMgmtAction on an outgoing queue, or on the machine if `name` is None."""
     yield from call(
         mgmt.qmmgmt, "R_QMMgmtAction", f"{action} {name or 'the machine'}", fate=REPEATABLE,
         pObjectFormat=_managed(name),
@@ -221,12 +222,12 @@ def act(name: str | None, action: str) -> Steps[None]:
 
 
 def outgoing() -> Steps[list[dict[str, Any]]]:
-    """The management properties of the active outgoing queues: others can't be listed ([MS-MQMR] 3.1.4.1)."""
+    """Return the management properties of active outgoing queues; MS-MQMR lists no others (3.1.4.1)."""
     found = []
     for active in (yield from management(None, "active_queues"))["active_queues"]:
         try:
             properties = yield from management(active)
-        except QueueNotFound:  # gone since it was listed
+        except QueueNotFound:  # deleted since it was listed
             continue
         if properties["location"] == "REMOTE":
             found.append(properties)

@@ -1,8 +1,8 @@
 """Databases, and other resources, that take part in a transaction of queues: docs/transactions.md.
 
-The queue manager coordinates and has no call for more participants, so its own part carries the decision: a message in
-the queue of outcomes, sent in the transaction. It is there if, and only if, the transaction has committed. All calls
-are those of MS-MQMP, so any queue manager will do.
+The queue manager has no call to add such participants. The decision is therefore recorded as a message that is sent, in
+the transaction, to the queue of outcomes: it exists if and only if the transaction has committed. Only MS-MQMP is used,
+so this works with any queue manager.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ class Participant(Protocol):
         An exception aborts the transaction."""
 
     def commit(self, transaction: str) -> Any:
-        """Make it visible."""
+        """Commit the prepared transaction."""
 
     def rollback(self, transaction: str) -> Any:
-        """Undo it, prepared or not."""
+        """Roll back the transaction, whether it is prepared or not."""
 
     def in_doubt(self) -> Any:
-        """The transactions (an iterable) that are prepared and have not ended, also of programs that are gone."""
+        """Return an iterable of the prepared transactions that have not ended, including those of programs that have
+        ended."""
 
 
 def outcome_body(participants: int) -> bytes:
-    """The body of an outcome: how many participants have to know it before it may go."""
+    """Return the body of an outcome: the number of participants that must be told before it is deleted."""
     return json.dumps({"participants": participants}).encode()
 
 
 def participants_in(body: bytes) -> int | None:
-    """The number in the body of an outcome; None for another message, which stays."""
+    """Return the number in the body of an outcome; None for any other message, which is kept."""
     try:
         number = json.loads(body)["participants"]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -1,6 +1,6 @@
-"""Several operations under way at once on one connection, in order: how many, and what becomes of failures.
+"""Concurrent operations on one connection, started in order: their number, and their failures.
 
-The server answers them in batches. Nothing here does I/O: `Pool.run_all` and `Runner.run_all` do.
+The server processes them in batches. `Pool.run_all` and `Runner.run_all` do the I/O.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Final, Generic
 from openmsmq.client.calls import Steps, T
 from openmsmq.model.errors import MsmqError
 
-WINDOW: Final = 64  # operations under way, unless the program says otherwise
-_MOST_BYTES: Final = 1 << 20  # of the operations under way; a larger one is alone
+WINDOW: Final = 64  # default number of concurrent operations
+_MOST_BYTES: Final = 1 << 20  # maximum bytes of all concurrent operations; a larger operation runs alone
 
 
 class MessagesNotSent(MsmqError):
     """Some messages of a `send_many` were not sent; `hresult` is that of the first error.
 
     Attributes:
-        errors: the error of each message that failed, by its position from 0 on. The first one is why the others were
-            not begun.
-        sent: the identifier of each message, by its position; None for one that failed. Messages that were not begun
+        errors: the error of each message that failed, by its position from 0 on. After the first one, no further
+            messages were sent.
+        sent: the identifier of each message, by its position; None for one that failed. Messages that were not tried
             are not in it.
     """
 
@@ -35,8 +35,8 @@ class MessagesNotSent(MsmqError):
 
 @dataclass(slots=True)
 class Pipeline(Generic[T]):
-    """The operations of one `run_all`. `work` gives each with its size in bytes; it is asked for the next one only when
-    that may begin."""
+    """The operations of one `run_all`. `work` yields each with its size in bytes, and is advanced only when the next
+    operation may start."""
 
     work: Iterator[tuple[Steps[T], int]]
     most: int
@@ -45,14 +45,14 @@ class Pipeline(Generic[T]):
     _sizes: dict[int, int] = field(default_factory=dict)
     _next: tuple[Steps[T], int] | None = None
     _ended: bool = False
-    _failure: BaseException | None = None  # of `work` itself
+    _failure: BaseException | None = None  # exception raised by `work` itself
 
     @property
     def under_way(self) -> int:
         return len(self._sizes)
 
     def begin(self) -> tuple[int, Steps[T]] | None:
-        """The next operation with its position, if there is one that may begin now."""
+        """Return the next operation with its position; None if none may start now."""
         if self.errors or len(self._sizes) >= self.most:
             return None
         if self._next is None and not self._ended:
@@ -60,7 +60,7 @@ class Pipeline(Generic[T]):
                 self._next = next(self.work)
             except StopIteration:
                 self._ended = True
-            except Exception as error:  # of the program's iterator; what is under way ends first
+            except Exception as error:  # raised by the iterator of the program; running operations end first
                 self._ended, self._failure = True, error
         if self._next is None:
             return None
@@ -82,7 +82,7 @@ class Pipeline(Generic[T]):
         self.errors[index] = error
 
     def outcome(self, text: Callable[[T], str]) -> list[str]:
-        """The results as text. Raises MessagesNotSent, or what the program's iterator has raised."""
+        """Return the results as text. Raises MessagesNotSent, or the exception of the iterator of the program."""
         shown = [None if result is None else text(result) for result in self.results]
         if self.errors:
             raise MessagesNotSent(self.errors, shown)
@@ -92,7 +92,7 @@ class Pipeline(Generic[T]):
 
 
 def pipeline(work: Iterable[tuple[Steps[T], int]], window: int) -> Pipeline[T]:
-    """Raises ValueError for a window below 1."""
+    """Return the pipeline for a window. Raises ValueError for a window below 1."""
     if window < 1:
-        raise ValueError(f"window is {window}, allowed are 1 and more")
+        raise ValueError(f"window is {window}, allowed: 1 or more")
     return Pipeline(iter(work), window)

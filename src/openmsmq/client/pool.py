@@ -1,4 +1,4 @@
-"""Transport of the blocking client: connections of one association, for the calls of any threads."""
+"""Transport of the blocking client: a thread-safe pool of connections of one association."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from openmsmq.client.retrying import Attempts
 from openmsmq.model.errors import AuthenticationError, BindError, LoginRefused, MsmqError, RpcConnectionError
 from openmsmq.model.message import Message
 
-_FAREWELL = 2.0  # seconds for a server to notice that a connection was closed
-RESTARTED = "the server does not know it any more: it has restarted"
-UNKNOWN_GROUP = 0  # the reason of a bind_nak for an association group that the server does not have: "not specified"
+_ABANDON_SECONDS = 2.0  # maximum wait for the server to process an interrupted call before its connection is closed
+RESTARTED = "the server has restarted"
+UNKNOWN_GROUP = 0  # reason of a bind_nak for an unknown association group: "not specified"
 
 
 @dataclass(slots=True, eq=False)
@@ -51,12 +51,12 @@ class _Member:
 class Pool:
     """Idle connections of one association; a call takes one, or opens another when all are busy.
 
-    A pool survives its server: once the last connection of an association has ended, the next call begins another one,
-    and what was held in the old one is lost.
+    A pool can outlive the server process: after the last connection of an association has ended, the next call starts a
+    new association. Server resources of the old one are lost.
     """
 
     def __init__(self, host: str, port: int, security: dict[str, Any], reconnect_seconds: float = 0.0) -> None:
-        """`reconnect_seconds` is how long a call tries to reach the server again."""
+        """A call tries to reconnect for up to `reconnect_seconds`."""
         self._host, self._port, self._security = host, port, security
         self.reconnect_seconds = reconnect_seconds
         self._idle: list[_Member] = []
@@ -68,7 +68,7 @@ class Pool:
 
     def _make_locks(self) -> None:
         self._lock = threading.Lock()
-        self._founding = threading.Lock()  # while the first connection of an association is made
+        self._founding = threading.Lock()  # held while the first connection of an association is opened
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -93,21 +93,21 @@ class Pool:
             return value
 
     def run_all(self, work: Pipeline[T]) -> None:
-        """Run operations, several at once on one connection, whose calls are sent in order."""
+        """Run operations concurrently on one connection; their calls are sent in order."""
         PooledPipeline(self, work).run()
 
     def receive(self, steps: Steps[Locked]) -> Message:
-        """Take a message and remove it."""
+        """Receive a message and remove it."""
         taken = self.run(steps)
         if taken.locked:
             self.run(taken.end(True))
         return taken.message
 
-    # What a task of asyncio may be cut off in, a thread does as it does all else.
+    # The asyncio client protects these from cancellation; a thread cannot be canceled.
     open = end = run
 
     def call(self, call: ClientCall) -> Any:
-        """The answer to one call. Raises MsmqError."""
+        """Make a call and return its response. Raises MsmqError."""
         attempts = self.attempts(call)
         stub = call.operation.encode_request(call.request)
         while True:
@@ -146,7 +146,7 @@ class Pool:
         except RpcConnectionError as error:
             self.drop(member, str(error))
             raise
-        except BaseException:  # also KeyboardInterrupt: an answer may still come, so the connection is of no use
+        except BaseException:  # also KeyboardInterrupt: a late response would break the next call
             self.give_up(member)
             raise
         if call.opens is not None:
@@ -157,12 +157,12 @@ class Pool:
     # -- connections ---------------------------------------------------------------------------------------------
 
     def take(self, call: ClientCall) -> _Member:
-        """A connection on which the interface of a call is bound. Raises RpcConnectionError."""
+        """Take an idle connection or open one, and bind the interface of a call. Raises RpcConnectionError."""
         member = self._take_idle() or self._open(call)
         try:
             _bind(member.connection, call)
         except BindError:
-            self.give(member)  # it serves other interfaces, and may be the last one of open queues
+            self.give(member)  # other interfaces still work, and this may be the last connection of the association
             raise
         except BaseException as error:
             self.drop(member, str(error))
@@ -182,7 +182,7 @@ class Pool:
             self.drop(member, "the server closed the connection")
 
     def _open(self, call: ClientCall) -> _Member:
-        """A further connection. The first one of an association is made alone, because the others need its group."""
+        """Open a connection. The first one of an association is opened alone, because the others need its group."""
         with self._founding:
             association = self._association
             if not association.group:
@@ -195,7 +195,7 @@ class Pool:
         try:
             _bind(connection, call)
         except BindError as error:
-            if error.reason is None:  # it serves other interfaces
+            if error.reason is None:  # the server refused only this interface
                 self.give(self._join(connection, association))
                 raise
             connection.close()
@@ -209,7 +209,7 @@ class Pool:
         return self._join(connection, association)
 
     def _join(self, connection: rpc.Connection, association: ClientAssociation) -> _Member:
-        """Make a connection that is bound one of those of an association, or the first of the next one."""
+        """Add a bound connection to an association, or to a new one if the association has ended."""
         group = connection.core.assoc_group_id
         if association.group not in (0, group):
             self._end(association, RESTARTED)
@@ -221,17 +221,18 @@ class Pool:
                 member = _Member(connection, association)
                 self._all.add(member)
                 return member
-        connection.close()  # another thread was faster
+        connection.close()  # another thread has started a new association meanwhile
         raise RpcConnectionError("the association has ended")
 
     def give_up(self, member: _Member) -> None:
-        """A call was interrupted: its answer may still come, so the connection is of no use."""
+        """Close a connection after an interrupted call, whose response may still arrive."""
         self._replace(member)
-        member.connection.abandon(_FAREWELL)
+        member.connection.abandon(_ABANDON_SECONDS)
         self.drop(member, "a call was interrupted")
 
     def _replace(self, member: _Member) -> None:
-        """Replace a connection that is about to be closed, so that the association outlives it."""
+        """Open another connection if this is the last one of its association, so that the association survives its
+        end."""
         with self._lock:
             alone = not any(other is not member and other.association is member.association for other in self._all)
         if alone and member.association.alive and not self._closed:
@@ -260,7 +261,7 @@ class Pool:
         member.connection.close()
 
     def drop(self, member: _Member, reason: str) -> None:
-        """A connection is of no use any more. With the last one the association ends."""
+        """Close a connection that cannot be used any longer. If it was the last one, the association ends."""
         member.connection.close()
         with self._lock:
             self._all.discard(member)
@@ -286,7 +287,7 @@ class Pool:
             member.connection.close()
 
     def close(self) -> None:
-        """Close all connections: what is held ends with them."""
+        """Close all connections. The server then releases open queues and aborts transactions."""
         with self._lock:
             self._closed = True
             members, self._all = self._all, set()
@@ -294,12 +295,12 @@ class Pool:
             member.connection.close()
 
     def after_fork(self) -> None:
-        """In the child: the sockets stay the parent's, and what is held too."""
+        """Reset the pool in a forked child. The parent keeps the connections and the server resources."""
         self._make_locks()
         for member in self._all:
-            member.association.end("it belongs to the parent process, which forked this one")
+            member.association.end("the connection belongs to the parent process, which forked this one")
             member.connection.release()
-        self._association.end("it belongs to the parent process, which forked this one")
+        self._association.end("the connection belongs to the parent process, which forked this one")
         self._association = ClientAssociation()
         self._idle, self._all = [], set()
 
@@ -315,7 +316,7 @@ class _Flight(Generic[T]):
 
 
 class PooledPipeline(Generic[T]):
-    """Runs a pipeline. An operation that has a second call, or whose connection was lost, goes on alone."""
+    """Runs a pipeline. Operations with a second call, or whose connection was lost, are completed one by one."""
 
     def __init__(self, pool: Pool, work: Pipeline[T]) -> None:
         self._pool, self._work = pool, work
@@ -331,7 +332,7 @@ class PooledPipeline(Generic[T]):
                 if not self._flights:
                     break
                 self._collect()
-        except BaseException:  # also KeyboardInterrupt: answers may still come, so the connection is of no use
+        except BaseException:  # also KeyboardInterrupt: late responses would break later calls
             if (member := self._member) is not None:
                 self._pool.give_up(member)
             raise
@@ -343,7 +344,7 @@ class PooledPipeline(Generic[T]):
         except StopIteration as stop:
             self._work.done(index, stop.value)
             return
-        except MsmqError as error:  # a value that can't be sent
+        except MsmqError as error:  # the value cannot be sent
             self._work.failed(index, error)
             return
         if call.lost is not None or call.interface is not self._interface:
@@ -360,7 +361,7 @@ class PooledPipeline(Generic[T]):
         self._flights[number] = _Flight(index, steps, call, operation)
 
     def _take(self, call: ClientCall) -> bool:
-        """Take a connection; False where there is none now."""
+        """Take a connection; return whether there is one."""
         try:
             self._member = self._pool.take(call)
         except MsmqError:
@@ -374,7 +375,7 @@ class PooledPipeline(Generic[T]):
         self._member = self._interface = None
 
     def _collect(self) -> None:
-        """Wait for answers."""
+        """Wait for responses and process them."""
         member = self._member
         assert member is not None
         timeout = next(iter(self._flights.values())).call.timeout
@@ -407,13 +408,13 @@ class PooledPipeline(Generic[T]):
             self._go_on(flight, partial(flight.steps.send, answer))
 
     def _lost(self, flight: _Flight[T], error: MsmqError) -> None:
-        """The connection ended before the answer came."""
+        """Retry or fail an operation whose connection ended before the response."""
         if isinstance(error, RpcConnectionError):
             try:
                 self._pool.attempts(flight.call).pause_after(error, True)
             except MsmqError as final:
                 error = final
-            else:  # it does no harm to do it again
+            else:  # the call may be repeated
                 self._alone(flight.index, flight.steps, flight.call)
                 return
         self._go_on(flight, partial(flight.steps.throw, error))

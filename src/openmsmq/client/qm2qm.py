@@ -1,7 +1,7 @@
-"""The client of qm2qm ([MS-MQQP] 3.2): receives in two phases on a queue that R_QMOpenRemoteQueue opened.
+"""Client of qm2qm ([MS-MQQP] 3.2): two-phase receives from a queue opened with R_QMOpenRemoteQueue.
 
-It reads for a program of its own (`open_queue`), or as a queue manager for a client that hands over its open queue
-(`open_session`). Servers before Windows XP know neither lookup identifiers nor sequence numbers.
+It reads for its own program (`open_queue`), or as a queue manager for a client that passes on its open queue
+(`open_session`). Servers before Windows XP support neither lookup identifiers nor sequence numbers.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from openmsmq.packet.message_packet import MessagePacket
 
 IP_READ = 1  # fIP of R_QMGetRTQMServerPort: the port of qm2qm
 RR_NACK, RR_ACK = 1, 2
-_FIRST_WITH_NUMBERS = (5, 1, 951)  # 3.2.4.2: servers from here on have RemoteQMStartReceive2
+_FIRST_WITH_NUMBERS = (5, 1, 951)  # 3.2.4.2: servers of this version and later have RemoteQMStartReceive2
 _RECEIVE_SEEK, _PEEK_SEEK = 0x40000020, 0x40000010  # LookupAction without its MessageSeekAction
-# What may have happened to a RemoteQMEndReceive whose answer was lost.
+# Possible outcomes of a RemoteQMEndReceive whose response was lost.
 _REMOVED = RetryRule(False, "the message may have been removed; otherwise the server puts it back")
 
 
 def port() -> Steps[int]:
-    """R_QMGetRTQMServerPort for qm2qm; 0 if the server does not serve it."""
+    """Return the port of qm2qm (R_QMGetRTQMServerPort); 0 if the server does not offer it."""
     response = yield from call(mp.qmcomm, "R_QMGetRTQMServerPort", fate=REPEATABLE, fIP=IP_READ)
     announced: int = response.result
     return announced
@@ -78,7 +78,7 @@ def open_queue(name: str, access: Access, exclusive: bool, client: bytes) -> Ste
 
 
 def open_session(name: str, access: Access, exclusive: bool, client: bytes, opened: HandedOut) -> Steps[Qm2QmQueue]:
-    """3.2.4.1, on a queue that somebody has opened."""
+    """Open a session (3.2.4.1) on a queue that is already open."""
     response = yield from call(
         qm2qm, "RemoteQMOpenQueue", name, fate=HARMLESS,
         pLicGuid=client, dwMQS=0, hQueue=opened.queue, pQueue=opened.pointer,
@@ -94,7 +94,7 @@ def open_session(name: str, access: Access, exclusive: bool, client: bytes, open
 
 @dataclass(slots=True)
 class Qm2QmQueue(OpenQueue):
-    """The session, the handles of messages that are locked by request, and numbers for the requests to come."""
+    """An open session: its request numbers, and the handle of the locked message of each request."""
 
     protocol: ClassVar[str] = "qm2qm"
     two_phases: ClassVar[bool] = True
@@ -105,22 +105,22 @@ class Qm2QmQueue(OpenQueue):
     numbered: bool  # whether the server sends lookup identifiers
     locked: dict[int, bytes] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
-    reopens: bool = True  # whether a session that had to be closed may be restarted
+    reopens: bool = True  # whether the session may be restarted after it had to be closed
     _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def next_request(self) -> int:
-        """A number for `start`."""
+        """Return a request number for `start`."""
         return next(self._requests) & 0xFFFFFFFF
 
     def close(self) -> Steps[None]:
-        """3.2.4.9: what is locked is put back, and what waits is cancelled, by the server."""
+        """Close the session (3.2.4.9). The server puts back locked messages and cancels pending requests."""
         yield from call(qm2qm, "RemoteQMCloseQueue", self.name, fate=HARMLESS, pphContext=self.session)
 
     def purge(self) -> Steps[None]:
         yield from call(qm2qm, "RemoteQMPurgeQueue", self.name, hQueue=self.opened.queue)
 
     def create_cursor(self) -> Steps[int]:
-        """R_QMCreateRemoteCursor, [MS-MQMP] 3.1.4.4: qm2qm itself makes none."""
+        """Create a cursor with R_QMCreateRemoteCursor ([MS-MQMP] 3.1.4.4); qm2qm has no call for it."""
         ignored = mp.CACTransferBufferV1(Send=mp.CACTransferBufferV1_Send())
         response = yield from call(
             mp.qmcomm, "R_QMCreateRemoteCursor", self.name, fate=HARMLESS, ptb1=ignored, hQueue=self.opened.queue
@@ -154,7 +154,7 @@ class Qm2QmQueue(OpenQueue):
         identifier: int = 0,
         request: int | None = None,
     ) -> Steps[TakenMessage]:
-        """Read a message (3.2.4.2, 3.2.4.3, 3.1.4.11). A receive leaves it locked until `end`."""
+        """Read a message (3.2.4.2, 3.2.4.3, 3.1.4.11). A received message is locked until `end`."""
         receives = action is ReceiveAction.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
         request = self.next_request() if request is None else request
         description = REMOTEREADDESC(
@@ -165,7 +165,7 @@ class Qm2QmQueue(OpenQueue):
         try:
             response = yield from self._call_start(action, description, identifier, timeout)
         except BaseException as error:
-            # Once it is answered nothing is locked; and after GeneratorExit there is nobody left to make calls.
+            # After an error response nothing is locked; after GeneratorExit no further calls can be made.
             if not answered(error) and not isinstance(error, GeneratorExit):
                 yield from self._give_up(request, receives)
             raise
@@ -181,7 +181,7 @@ class Qm2QmQueue(OpenQueue):
             if request in self.locked:
                 with suppress(*CALL_FAILURES):
                     yield from self.end(request, False)
-            raise MsmqError(HResult.MQ_ERROR, f"{self.name}: the server sent no message packet: {error}") from error
+            raise MsmqError(HResult.MQ_ERROR, f"{self.name}: invalid packet in the response: {error}") from error
         return TakenMessage(message, request if request in self.locked else None)
 
     def _call_start(
@@ -200,7 +200,7 @@ class Qm2QmQueue(OpenQueue):
         return call(qm2qm, "RemoteQMStartReceive", self.name, fate=HARMLESS, wait=timeout, lpRemoteReadDesc=description)
 
     def _message(self, response: Any) -> Message:
-        """The message in an answer. Raises BadPacket."""
+        """Return the message in a response. Raises BadPacket."""
         numbered = getattr(response, "lpRemoteReadDesc2", None)
         description = response.lpRemoteReadDesc if numbered is None else numbered.pRemoteReadDesc
         if description is None or description.lpBuffer is None:
@@ -212,8 +212,8 @@ class Qm2QmQueue(OpenQueue):
         return message
 
     def end(self, request: int, taken: bool) -> Steps[None]:
-        """RemoteQMEndReceive (3.1.4.2). A message that can't be removed is put back, and the error raised; so is it
-        if another thread or task had to restart the session."""
+        """End a receive with RemoteQMEndReceive (3.1.4.2). If the message cannot be removed, or if another thread or
+        task had to restart the session, it is put back and the error is raised."""
         handle = self.locked.pop(request, None)
         if handle is None:
             detail = f"{self.name}: the message was put back with its session, in which the answer to a read was lost"
@@ -233,8 +233,8 @@ class Qm2QmQueue(OpenQueue):
         yield from call(qm2qm, "RemoteQMEndReceive", self.name, fate=fate, pphContext=handle, dwAck=acknowledgment)
 
     def _give_up(self, request: int, receives: bool) -> Steps[None]:
-        """End a request of which no answer is known. If it was answered, only the server knows the handle of the
-        message that it locked for us; closing the session puts that one back."""
+        """End a request without a known response. If the server has responded, it has locked a message whose handle is
+        unknown here; closing the session puts that message back."""
         try:
             yield from self.cancel_request(request)
         except CALL_FAILURES:
@@ -246,12 +246,12 @@ class Qm2QmQueue(OpenQueue):
         yield from self.close()
         if not self.reopens:
             return
-        self.locked.clear()  # before others can lock messages in the fresh session
+        self.locked.clear()  # before other threads or tasks can lock messages in the new session
         fresh = yield from open_queue(self.name, self.access, self.exclusive, self.client)
         self.session, self.opened = fresh.session, fresh.opened
 
     def cancel_request(self, request: int) -> Steps[None]:
-        """RemoteQMCancelReceive (3.2.4.7) for one request that waits. Raises MsmqError if it does not."""
+        """Cancel one pending request with RemoteQMCancelReceive (3.2.4.7). Raises MsmqError if it is not pending."""
         yield from call(
             qm2qm, "RemoteQMCancelReceive", self.name, fate=HARMLESS,
             hQueue=self.opened.queue, pQueue=self.opened.pointer,
@@ -259,11 +259,11 @@ class Qm2QmQueue(OpenQueue):
         )  # fmt: skip
 
     def cancel(self) -> Steps[None]:
-        """For all that wait; one whose answer is under way gets it."""
+        """Cancel all pending requests. A request whose response is already in transit receives it."""
         for request in tuple(self.waiting):
             try:
                 yield from self.cancel_request(request)
             except UNANSWERED:
                 raise
             except MsmqError:
-                continue  # it was not waiting any more
+                continue  # it was no longer pending

@@ -1,6 +1,6 @@
-"""Open queues of qmcomm and qmcomm2 (MS-MQMP): sending, and receives of one phase, alone or in a transaction.
+"""Open queues of qmcomm and qmcomm2 (MS-MQMP): sends, and one-phase receives, alone or in a transaction.
 
-The protocol carries no lookup identifiers, and a receive whose answer is lost has still taken its message.
+The protocol has no lookup identifiers. A receive whose response is lost has still removed its message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOO_SMALL = frozenset(
         HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL,
     ]
 )
-# What may have happened to a call whose answer was lost.
+# Possible outcomes of a call whose response was lost.
 _SENT = RetryRule(False, "the message may be in the queue; look for it before sending it again")
 _TAKEN = RetryRule(
     False, "a message may have been taken, and is lost then; a receive in a transaction or through MS-MQRR loses none"
@@ -46,17 +46,18 @@ def open_queue(name: str, access: Access, exclusive: bool, client: str, license:
     )  # fmt: skip
     if response.lplpRemoteQueueName:
         raise MsmqError(
-            HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{name} is at {response.lplpRemoteQueueName}; connect there"
+            HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE,
+            f"{name} is on another machine, {response.lplpRemoteQueueName}; connect to that machine",
         )
     return QmcommQueue(name, access, exclusive, response.phQueue, response.pdwQMContext)
 
 
 def check_sendable(queue: str, message: Message) -> None:
-    """Raises MsmqError for a message that would arrive as another one, or never: a label over 249 UTF-16 characters
-    ([MS-MQMP] 3.1.5.2), NUL in a text, a body over the limit."""
+    """Check that a message arrives unchanged. Raises MsmqError for a label over 249 UTF-16 characters ([MS-MQMP]
+    3.1.5.2), NUL in a text, a body over the limit."""
     length = utf16_length(message.label)
     if length > MAXIMUM_LABEL:
-        detail = f"{queue}: the label has {length} UTF-16 characters, allowed are {MAXIMUM_LABEL}"
+        detail = f"{queue}: the label has {length} UTF-16 characters, allowed: at most {MAXIMUM_LABEL}"
         raise MsmqError(HResult.MQ_ERROR_LABEL_TOO_LONG, detail)
     texts = ("label", "response_queue_format_name", "administration_queue_format_name", "authentication_provider_name")
     for name in texts:
@@ -70,7 +71,7 @@ def check_sendable(queue: str, message: Message) -> None:
 
 @dataclass(slots=True)
 class QmcommQueue(OpenQueue):
-    """The context handle, the context value, and buffer sizes that did."""
+    """An open queue: the context handle, the context value, and the buffer sizes of the last successful read."""
 
     protocol: ClassVar[str] = "qmcomm"
 
@@ -97,7 +98,8 @@ class QmcommQueue(OpenQueue):
         yield from call(m.qmcomm, "rpc_ACPurgeQueue", self.name, hQueue=self.handle)
 
     def send(self, message: Message, uow: bytes | None) -> Steps[bytes]:
-        """Returns the identifier of the message, 20 bytes. Raises MsmqError for what would not arrive as it is."""
+        """Send a message. Return its identifier, 20 bytes. Raises MsmqError, also for a message that would be
+        altered."""
         check_sendable(self.name, message)
         response = yield from call(
             m.qmcomm2,
@@ -120,11 +122,11 @@ class QmcommQueue(OpenQueue):
         return TakenMessage((yield from self._read(ReceiveAction.RECEIVE, timeout, cursor, uow)))
 
     def _read(self, action: ReceiveAction, timeout: int, cursor: int, uow: bytes | None) -> Steps[Message]:
-        """Buffers that prove too small are enlarged, and the sizes that did are kept for the next read.
+        """Read a message. Buffers that are too small are enlarged; the next read starts with the new sizes.
 
-        PEEK_NEXT moves the cursor before a message is found to be too large ([MS-MQDMPR] 3.1.7.1.14, 3.2.7.3), so it is
-        PEEK_CURRENT that reads that message then. A server that leaves the cursor where it was answers with the message
-        before: one for which the buffers were large enough.
+        PEEK_NEXT moves the cursor before a message is found to be too large ([MS-MQDMPR] 3.1.7.1.14, 3.2.7.3), so
+        PEEK_CURRENT then reads that message. A server that does not move the cursor returns the previous message, for
+        which the buffers were large enough.
         """
         advancing, outgrown = action, self.sizes
         while True:
@@ -141,7 +143,7 @@ class QmcommQueue(OpenQueue):
                 action = advancing
                 continue
             self.sizes.enlarge(response.result, response.ptb)
-            if self.sizes == used:  # other threads enlarge them too
+            if self.sizes == used:  # other threads may have enlarged them, too
                 break
             if action is ReceiveAction.PEEK_NEXT:
                 action, outgrown = ReceiveAction.PEEK_CURRENT, used

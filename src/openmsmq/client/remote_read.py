@@ -1,8 +1,8 @@
-"""The client of RemoteRead ([MS-MQRR] 3.2): receives in two phases, lookup identifiers, cancelling, moving, rejecting.
+"""Client of RemoteRead ([MS-MQRR] 3.2): two-phase receives, lookup identifiers, canceling, moving, rejecting.
 
-A message that R_StartReceive locks is removed or put back by R_EndReceive. When a call is cut off, by a cancelled task
-or an interrupt, it is not known whether it has locked a message; then the request is cancelled and, if that comes too
-late, ended negatively. So nothing is lost, whenever it happens.
+A message that R_StartReceive locks is removed or put back by R_EndReceive. If a call is interrupted, by cancellation of
+its task or by KeyboardInterrupt, it is unknown whether it has locked a message. The request is then canceled and, if
+that is too late, ended negatively, so no message is lost.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ from openmsmq.packet.sections import Section, SectionType, join
 
 RR_NACK, RR_ACK = 1, 2
 MQ_MOVE_ACCESS = 4
-_VERSION = {"Major": 6, "Minor": 3, "BuildNumber": 0}  # of this client; servers should ignore it (3.1.4.2)
+_VERSION = {"Major": 6, "Minor": 3, "BuildNumber": 0}  # version of this client; servers should ignore it (3.1.4.2)
 _RECEIVE_SEEK = 0x40000020  # LookupAction of a receive, without its MessageSeekAction
 _PEEK_SEEK = 0x40000010
-# R_CancelReceive may overtake, on another connection, the R_StartReceive that it is for.
+# R_CancelReceive may arrive, on another connection, before its R_StartReceive.
 _CANCEL_ATTEMPTS = 100
-# What may have happened to an R_EndReceive whose answer was lost.
+# Possible outcomes of an R_EndReceive whose response was lost.
 _REMOVED = RetryRule(False, "the message may have been removed; otherwise the server puts it back")
 
 
 def check_offered() -> Steps[None]:
-    """R_GetServerPort: raises ProtocolUnavailable if the server does not serve RemoteRead (3.1.4.1).
+    """Check with R_GetServerPort that the server offers RemoteRead (3.1.4.1). Raises ProtocolUnavailable.
 
-    Deviation D-40: its answer, the port, is not used: a client may stay where it is, and behind a forwarded port it has
-    to.
+    Deviation D-40: the returned port is not used. A client may continue on its connection, and must do so behind a
+    forwarded port.
     """
     response = yield from call(RemoteRead, "R_GetServerPort", fate=REPEATABLE)
     if not response.result:
-        raise ProtocolUnavailable(detail="R_GetServerPort: the server serves RemoteRead at no port")
+        raise ProtocolUnavailable(detail="R_GetServerPort: the server does not offer RemoteRead")
 
 
 def open_queue(name: str, access: Access, exclusive: bool, caller: bytes) -> Steps[RemoteReadQueue]:
-    """3.2.4.1. `caller` is a GUID that identifies the client."""
+    """Open a queue (3.2.4.1). `caller` is a GUID that identifies the client."""
     if access not in (Access.RECEIVE, Access.PEEK):
         raise MsmqError(
             HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
@@ -80,7 +80,7 @@ def open_queue(name: str, access: Access, exclusive: bool, caller: bytes) -> Ste
 
 
 def _open(operation: str, name: str, access: int, share: int, caller: bytes) -> Steps[Any]:
-    """R_OpenQueue and R_OpenQueueForMove: failures come as faults."""
+    """Call R_OpenQueue or R_OpenQueueForMove, whose failures are faults."""
     return call(
         RemoteRead, operation, name, fate=HARMLESS, pQueueFormat=queue_format(name), dwAccess=access, dwShareMode=share,
         pClientId=caller, fNonRoutingServer=1, fWorkgroup=1, **_VERSION,
@@ -89,7 +89,8 @@ def _open(operation: str, name: str, access: int, share: int, caller: bytes) -> 
 
 @dataclass(slots=True)
 class RemoteReadQueue(OpenQueue):
-    """The context handle, the requests that wait, and the numbers for those to come: unique for the queue (3.1.4.7)."""
+    """An open queue: its context handle, its pending requests, and the next request number, unique per queue
+    (3.1.4.7)."""
 
     protocol: ClassVar[str] = "remoteread"
     two_phases: ClassVar[bool] = True
@@ -100,7 +101,8 @@ class RemoteReadQueue(OpenQueue):
     _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def close(self) -> Steps[None]:
-        """3.2.4.13: what is locked is put back, and what waits is cancelled, by the server (deviation D-43)."""
+        """Close the queue (3.2.4.13). The server puts back locked messages and cancels pending requests (deviation
+        D-43)."""
         yield from call(RemoteRead, "R_CloseQueue", self.name, fate=HARMLESS, pphContext=self.handle)
 
     def purge(self) -> Steps[None]:
@@ -121,7 +123,8 @@ class RemoteReadQueue(OpenQueue):
         return self._start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor)
 
     def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
-        """3.2.4.4.2: in a distributed transaction that the server takes part in; it stays locked until its end."""
+        """Receive a message in a distributed transaction in which the server participates (3.2.4.4.2). The message is
+        locked until the transaction ends."""
         return self._start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor, uow=uow)
 
     def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
@@ -140,8 +143,8 @@ class RemoteReadQueue(OpenQueue):
         identifier: int = 0,
         uow: bytes | None = None,
     ) -> Steps[TakenMessage]:
-        """R_StartReceive (3.1.4.7) or R_StartTransactionalReceive (3.1.4.13), asking for the whole message. A receive
-        leaves it locked."""
+        """Read a message with R_StartReceive (3.1.4.7) or R_StartTransactionalReceive (3.1.4.13). The whole message is
+        requested. A received message stays locked."""
         receives = action is ReceiveAction.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
         request = next(self._requests) & 0xFFFFFFFF
         arguments: dict[str, Any] = {
@@ -157,7 +160,7 @@ class RemoteReadQueue(OpenQueue):
         try:
             response = yield from call(RemoteRead, operation, self.name, wait=timeout, fate=HARMLESS, **arguments)
         except BaseException as error:
-            # Once it is answered nothing is locked; and after GeneratorExit there is nobody left to make calls.
+            # After an error response nothing is locked; after GeneratorExit no further calls can be made.
             if not answered(error) and not isinstance(error, GeneratorExit):
                 yield from self._give_up(request, receives)
             raise
@@ -178,8 +181,8 @@ class RemoteReadQueue(OpenQueue):
         return TakenMessage(message, request if receives else None)
 
     def end(self, request: int, taken: bool) -> Steps[None]:
-        """R_EndReceive (3.1.4.9) or R_EndTransactionalReceive (3.1.4.15). A message that is not removed, or not for
-        certain, is put back as far as possible."""
+        """End a receive with R_EndReceive (3.1.4.9) or R_EndTransactionalReceive (3.1.4.15). If the message was not
+        removed, or if that is unknown, the client tries to put it back."""
         try:
             yield from self._end(request, RR_ACK if taken else RR_NACK)
         except GeneratorExit:
@@ -198,12 +201,13 @@ class RemoteReadQueue(OpenQueue):
         self.transactional.discard(request)
 
     def _put_back(self, request: int) -> Steps[None]:
-        """Deviation D-41 from note 34: the message is put back, as far as the server can be reached; without the client
-        it does so by itself (3.1.6.2)."""
+        """Try to put the message back (deviation D-41 from note 34). If the server cannot be reached, it does so itself
+        (3.1.6.2)."""
         return quietly(self._end(request, RR_NACK))
 
     def _give_up(self, request: int, receives: bool) -> Steps[None]:
-        """End a request of which no answer is known. Each of the calls fails where it is not its turn."""
+        """End a request without a known response: cancel it, and end it negatively. One of the two calls fails,
+        depending on the state of the request."""
         try:
             yield from self._cancel(request)
         except CALL_FAILURES:
@@ -216,7 +220,7 @@ class RemoteReadQueue(OpenQueue):
         )
 
     def cancel(self) -> Steps[None]:
-        """3.2.4.11 for all that wait; one whose answer is under way gets it."""
+        """Cancel all pending requests (3.2.4.11). A request whose response is already in transit receives it."""
         for request in tuple(self.waiting):
             for _ in range(_CANCEL_ATTEMPTS):
                 try:
@@ -229,8 +233,8 @@ class RemoteReadQueue(OpenQueue):
                         break
 
     def move(self, identifier: int, to: str, caller: bytes) -> Steps[None]:
-        """3.2.4.6, without a transaction: to a subqueue by its name, or to the queue itself with "". Deviation D-42:
-        ulContextTo is pMoveContext of R_OpenQueueForMove."""
+        """Move a message without a transaction (3.2.4.6), to a subqueue by name, or back to the queue itself with "".
+        Deviation D-42: ulContextTo is pMoveContext of R_OpenQueueForMove."""
         main, _, _ = self.name.partition(";")
         target = f"{main};{to}" if to else main
         opened = yield from _open("R_OpenQueueForMove", target, MQ_MOVE_ACCESS, Share.DENY_NONE, caller)
@@ -243,7 +247,7 @@ class RemoteReadQueue(OpenQueue):
         yield from quietly(close())
 
     def reject(self, identifier: int) -> Steps[None]:
-        """3.2.4.5: for a message received in a transaction that is not over (3.1.4.14)."""
+        """Reject a message received in a transaction that has not ended (3.2.4.5, 3.1.4.14)."""
         yield from call(
             RemoteRead, "R_SetUserAcknowledgementClass", self.name, phContext=self.handle, LookupId=identifier,
             usClass=MessageClass.NACK_RECEIVE_REJECTED,
@@ -251,15 +255,16 @@ class RemoteReadQueue(OpenQueue):
 
 
 def _message(buffers: list[SectionBuffer]) -> Message:
-    """The message in SectionBuffers (2.2.6). Raises BadPacket, also for a body that is not whole: we asked for all."""
+    """Return the message in SectionBuffers (2.2.6). Raises BadPacket, also for an incomplete body, because the whole
+    message was requested."""
     sections = []
     for buffer in buffers:
         data = buffer.pSectionBuffer or b""
         if buffer.SectionBufferType not in tuple(SectionType):
-            raise BadPacket(f"SectionBufferType is {buffer.SectionBufferType}, allowed are 0 to 4")
+            raise BadPacket(f"SectionBufferType is {buffer.SectionBufferType}, allowed: 0 to 4")
         if buffer.SectionSize != len(data):
             raise BadPacket(f"SectionSize is {buffer.SectionSize}, of {len(data)} bytes")
         if buffer.SectionSizeAlloc != len(data):
-            raise BadPacket(f"SectionSizeAlloc is {buffer.SectionSizeAlloc}, of {len(data)} bytes that came")
+            raise BadPacket(f"SectionSizeAlloc is {buffer.SectionSizeAlloc}, of {len(data)} bytes received")
         sections.append(Section(SectionType(buffer.SectionBufferType), buffer.SectionSizeAlloc, data))
     return message_of(join(sections), tells_level=True)

@@ -14,7 +14,7 @@ from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 
-_REOPENINGS = 5  # in one operation, in case the operation crashes the server
+_REOPENINGS = 5  # per operation, in case the operation itself crashes the server
 
 
 class Locked(NamedTuple):
@@ -108,7 +108,7 @@ class ReopeningQueue:
                 if not reopens:
                     raise
             yield from self._reopen(current)
-        raise AssertionError("the last round returns or raises")
+        raise AssertionError("unreachable: the last round returns or raises")
 
     def _reopen(self, lost: _Current) -> Steps[None]:
         """Open the queue again. Several threads or tasks may detect the loss at once; only the first one does so."""

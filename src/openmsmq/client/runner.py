@@ -39,14 +39,14 @@ class _Closeable(Protocol):
 
 
 Opened = TypeVar("Opened", bound=_Closeable)
-_of_parents: list[rpc.AsyncConnection] = []  # in a forked child: never closed, the parent uses them
+_parent_connections: list[rpc.AsyncConnection] = []  # in a forked child: referenced, so that they are never closed
 
 
 class Runner:
-    """Runs operations on a connection that is made on first use."""
+    """Runs operations on a connection that is opened on first use."""
 
     def __init__(self, host: str, port: int, security: dict[str, Any], reconnect_seconds: float = 0.0) -> None:
-        """`reconnect_seconds` is how long a call tries to reconnect."""
+        """A call tries to reconnect for up to `reconnect_seconds`."""
         self._host, self._port, self._security = host, port, security
         self.reconnect_seconds = reconnect_seconds
         self._connecting = asyncio.Lock()
@@ -55,7 +55,7 @@ class Runner:
         self._closed = False
         self._process = os.getpid()
         self._cleaning: set[asyncio.Task[Any]] = set()
-        self._too_late: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._cancelled_late: WeakSet[asyncio.Task[Any]] = WeakSet()
 
     def close(self) -> None:
         self._closed = True
@@ -82,7 +82,8 @@ class Runner:
             return value
 
     async def run_all(self, work: Pipeline[T]) -> None:
-        """Run operations, several at once, whose calls are sent in order. When the task is cancelled, so are they."""
+        """Run operations concurrently; their calls are sent in order. If the task is canceled, they are canceled,
+        too."""
         loop = asyncio.get_running_loop()
         under_way: dict[asyncio.Task[T], int] = {}
         try:
@@ -125,7 +126,7 @@ class Runner:
         return await result if isinstance(result, Awaitable) else result
 
     async def finish(self, steps: Steps[Any]) -> bool:
-        """Run `steps` to their end even if the task is cancelled meanwhile; returns whether it was."""
+        """Run `steps` to their end even if the task is canceled meanwhile; return whether it was."""
         task = asyncio.get_running_loop().create_task(self.run(steps))
         cancelled = False
         while not task.done():
@@ -147,7 +148,7 @@ class Runner:
             raise asyncio.CancelledError
 
     async def open(self, steps: Steps[Opened]) -> Opened:
-        """Open a queue. When the task is cancelled meanwhile, the queue is closed again as soon as it is open."""
+        """Open a queue. If the task is canceled meanwhile, the queue is closed as soon as it is open."""
         task = asyncio.get_running_loop().create_task(self.run(steps))
         try:
             await asyncio.wait([task])
@@ -167,13 +168,13 @@ class Runner:
         """Receive a message and remove it."""
         task = asyncio.current_task()
         assert task is not None
-        if task in self._too_late:
-            self._too_late.discard(task)
+        if task in self._cancelled_late:
+            self._cancelled_late.discard(task)
             if task.cancelling():
                 raise asyncio.CancelledError
         taken = await self.run(steps)
         if taken.locked and await self.finish(taken.end(True)):
-            self._too_late.add(task)
+            self._cancelled_late.add(task)
         return taken.message
 
     # -- calls ---------------------------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ class Runner:
         attempts = Attempts(call, self.reconnect_seconds, time.monotonic, random.random)
         stub = call.operation.encode_request(call.request)
         while True:
-            self._notice_loss()
+            self._detect_loss()
             attempts.check()
             sent = False
             try:
@@ -190,7 +191,7 @@ class Runner:
                 interface = call.interface
                 syntax = await connection.bind(interface.uuid, interface.version, transfer_syntaxes(interface))
                 operation = spoken(call.operation, connection.core.transfer_syntaxes[syntax])
-                self._notice_loss()
+                self._detect_loss()
                 attempts.check()
                 association, sent = self._association, True
                 fitting = stub if operation is call.operation else operation.encode_request(call.request)
@@ -198,7 +199,7 @@ class Runner:
             except RpcConnectionError as error:
                 if self._closed:
                     raise client_closed() from error
-                self._notice_loss()
+                self._detect_loss()
                 pause = attempts.pause_after(error, sent)
             else:
                 if call.opens is not None:
@@ -220,18 +221,18 @@ class Runner:
         except TimeoutError as error:
             raise AnswerTimeout("the server did not answer in time") from error
 
-    def _notice_loss(self) -> None:
-        """Server resources of a closed connection are lost; in a forked child, all that the parent has."""
+    def _detect_loss(self) -> None:
+        """Detect a lost connection, and a fork: in both cases, server resources of this client are lost."""
         if self._process != os.getpid():
             if self._connection is not None:
-                _of_parents.append(self._connection)
+                _parent_connections.append(self._connection)
             self._process, self._connecting = os.getpid(), asyncio.Lock()
-            self._begin_anew("it belongs to the parent process, which forked this one")
+            self._reset("the connection belongs to the parent process, which forked this one")
         elif self._connection is not None and not self._connection.is_open:
             self._connection.close()
-            self._begin_anew("the connection to the server was lost")
+            self._reset("the connection to the server was lost")
 
-    def _begin_anew(self, reason: str) -> None:
+    def _reset(self, reason: str) -> None:
         self._association.end(reason)
         self._connection, self._association = None, ClientAssociation()
 

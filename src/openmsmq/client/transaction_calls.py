@@ -20,9 +20,10 @@ _BUFFERS = (512, 0x10000)  # bytes for SWhereabouts, which take about 100
 
 
 def propagation_token(uow: bytes) -> Steps[bytes]:
-    """The token by which other queue managers pull an internal transaction from the transaction manager of this one.
+    """Return the propagation token with which other queue managers pull an internal transaction from the transaction
+    manager of this one.
 
-    Raises MsmqError MQ_ERROR_DTC_CONNECT where that is off."""
+    Raises MsmqError MQ_ERROR_DTC_CONNECT if the transaction manager is off."""
     for size in _BUFFERS:
         try:
             response = yield from call(m.qmcomm, "R_QMGetTmWhereabouts", fate=REPEATABLE, cbBufSize=size)
@@ -33,13 +34,13 @@ def propagation_token(uow: bytes) -> Steps[bytes]:
     try:
         superior = decode_whereabouts(bytes(response.pbWhereabouts)[: response.pcbWhereabouts])
     except BadStructure as error:
-        raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, f"the transaction manager can't be found: {error}") from error
+        raise MsmqError(HResult.MQ_ERROR_DTC_CONNECT, f"cannot find the transaction manager: {error}") from error
     return encode_token(PropagationToken(uow, superior))
 
 
 def enlist_remote(uow: bytes, token: bytes) -> Steps[None]:
-    """R_QMEnlistRemoteTransaction: let a server take part in a transaction of another one. With an empty token, which
-    is none, only openmsmq says that it will: for an internal transaction of this client (deviation D-70)."""
+    """Enlist a server in a transaction of another one (R_QMEnlistRemoteTransaction). An empty token stands for an
+    internal transaction of this client; only openmsmq accepts it (deviation D-70)."""
     yield from call(
         RemoteRead, "R_QMEnlistRemoteTransaction", pTransactionId=XACTUOW(uow), cbPropagationToken=len(token),
         pbPropagationToken=token, pQueueFormat=QUEUE_FORMAT(),
@@ -47,6 +48,6 @@ def enlist_remote(uow: bytes, token: bytes) -> Steps[None]:
 
 
 def enlist_for_sending(uow: bytes) -> Steps[None]:
-    """R_QMEnlistTransaction: let a server that takes part in a transaction find it when messages are sent."""
+    """Tell a server that participates in a transaction that messages will be sent in it (R_QMEnlistTransaction)."""
     cookie = encode_stx_info(uow)
     yield from call(m.qmcomm, "R_QMEnlistTransaction", pUow=XACTUOW(uow), cbCookie=len(cookie), pbCookie=cookie)

@@ -49,7 +49,7 @@ class RemoteObject:
         self._references = reference.public_refs
         apartment.remote.hold(exporter, self.oid, reference.flags)
 
-    def given_away(self) -> bytes:
+    def to_objref(self) -> bytes:
         """Return an OBJREF for another process. It transfers no reference count, because this reference outlives the
         call."""
         reference = self.reference
@@ -155,7 +155,7 @@ class Apartment:
             return None
         reference = unpack(pointer.abData)
         if isinstance(reference, CustomReference):
-            raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"an object by value, of class {reference.clsid}")
+            raise ComError(ComResult.REGDB_E_CLASSNOTREG, f"cannot unmarshal an object of the class {reference.clsid}")
         if reference.oxid != exporter.oxid:
             exporter = await self.remote.exporter_of(reference, self.place.host)
         return RemoteObject(self, exporter, reference)

@@ -194,7 +194,7 @@ class ComCollection(ComObject):
 def _marshal(target: Any, by_dispatch: bool) -> MInterfacePointer | None:
     if target is None or isinstance(target, MInterfacePointer):
         return target
-    return interface_pointer(target._oleobj_.given_away())
+    return interface_pointer(target._oleobj_.to_objref())
 
 
 def _positions(member: Member) -> dict[str, int]:

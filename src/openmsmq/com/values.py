@@ -47,7 +47,7 @@ def to_variant(value: Any) -> Variant:
             return Variant(VT.ARRAY | VT.VARIANT, SafeArray.of(VT.VARIANT, [to_variant(item) for item in value]))
     if hasattr(value, "_oleobj_"):
         return Variant(VT.DISPATCH, value)
-    raise ComError(ComResult.DISP_E_TYPEMISMATCH, f"{type(value).__name__} is not a type of an argument")
+    raise ComError(ComResult.DISP_E_TYPEMISMATCH, f"{type(value).__name__} cannot be converted to a VARIANT")
 
 
 def from_variant(variant: Variant) -> Any:

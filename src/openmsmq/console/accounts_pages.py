@@ -21,7 +21,7 @@ class AccountPages:
 
     def __init__(self, console: Console) -> None:
         self._console: Final = console
-        show, change = console.looking, console.changing
+        show, change = console.page, console.form
         self.routes: Final = [
             Route("/users", show(self._users), methods=["GET"]),
             Route("/groups/{group}", change(self._change_group, self._users), methods=["POST"]),

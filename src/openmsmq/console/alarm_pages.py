@@ -46,9 +46,9 @@ class AlarmPages:
     def __init__(self, console: Console) -> None:
         self._console: Final = console
         self.routes: Final = [
-            Route("/alarms", console.looking(self._alarms), methods=["GET"]),
-            Route("/alarms/ask-silence", console.changing(self._ask_silence, self._alarms), methods=["POST"]),
-            Route("/alarms/thresholds", console.changing(self._set_threshold, self._alarms), methods=["POST"]),
+            Route("/alarms", console.page(self._alarms), methods=["GET"]),
+            Route("/alarms/ask-silence", console.form(self._ask_silence, self._alarms), methods=["POST"]),
+            Route("/alarms/thresholds", console.form(self._set_threshold, self._alarms), methods=["POST"]),
         ]
         #: Path of a form -> the page that contains it, which is shown again if the form is refused.
         self.behind: Final[dict[str, Page]] = {

@@ -102,7 +102,7 @@ class Web:
 
     async def _document_in(self, request: Request, wanted: type[Input]) -> Any:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Problem(415, "the body has to be application/json")
+            raise Problem(415, "the content type of the body must be application/json")
         return parse_body(wanted, await self.read(request))
 
     async def work(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -125,10 +125,10 @@ class Web:
                 async for part in request.stream():
                     size += len(part)
                     if size > BODY:
-                        raise Problem(413, f"a body of more than {BODY} bytes", headers={"Connection": "close"})
+                        raise Problem(413, f"the body exceeds {BODY} bytes", headers={"Connection": "close"})
                     parts.append(part)
         except TimeoutError:
-            raise Problem(408, f"the body has not come within {BODY_SECONDS:.0f} s",
+            raise Problem(408, f"the body was not received within {BODY_SECONDS:.0f} s",
                           headers={"Connection": "close"}) from None  # fmt: skip
         return b"".join(parts)
 
@@ -142,7 +142,7 @@ class Web:
             secret = self._cookie_in(request)
             session = sessions.find(secret, used=_REFRESH not in request.headers) if secret else None
             if session is None:
-                raise Problem(401, "not logged in, or the login has ended", headers=CHALLENGE)
+                raise Problem(401, "not logged in, or the session has expired", headers=CHALLENGE)
             try:
                 return await self.caller_of(session, peer)
             except AccessDenied as error:
@@ -204,7 +204,7 @@ class Web:
     async def _problem(self, request: Request) -> Response:
         title = problems.explained(request.path_params["status"])
         if title is None:
-            raise Problem(404, "there is no such problem")
+            raise Problem(404, "unknown problem type")
         return Response(f"{request.path_params['status']}: {title}\n", media_type="text/plain")
 
     async def _not_found(self, request: Request, error: Exception) -> Response:

@@ -28,7 +28,7 @@ from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
 
 Figures: TypeAlias = metrics.Figure | Mapping[tuple[str, ...], metrics.Figure]
-_PATIENCE: Final = 2.0  # seconds that the daemon may take to answer
+_PATIENCE: Final = 2.0  # maximum seconds to wait for the daemon
 
 
 class QueueMetricsQuery(Input, frozen=True):

@@ -21,8 +21,8 @@ class MachinePages:
     def __init__(self, console: Console) -> None:
         self._console: Final = console
         self.routes: Final = [
-            Route("/audit", console.looking(self._audit), methods=["GET"]),
-            Route("/settings", console.looking(self._settings), methods=["GET"]),
+            Route("/audit", console.page(self._audit), methods=["GET"]),
+            Route("/settings", console.page(self._settings), methods=["GET"]),
         ]
         self.behind: Final[dict[str, Page]] = {}  # these pages have no forms that change anything
 

@@ -66,7 +66,7 @@ def export(asked: WebRequest) -> Response:
     size = 0
     with action_errors(get_message), site_of(get_message, asked) as site:
         if site.queue["kind"] == "outgoing":
-            raise Problem(409, "messages on their way to other machines cannot be exported")
+            raise Problem(409, "messages of an outgoing queue cannot be exported")
         found = Selection()
         wanted = criteria_of(asked.body.where)
         looked = search(

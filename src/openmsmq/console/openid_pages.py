@@ -34,8 +34,8 @@ class OpenIdPages:
         self._services: Final = console.web.services
         is_on = bool(self._services.settings.openid)
         self.routes: Final = [
-            Route("/login/openid", console.answering(self._begin), methods=["GET"]),
-            Route(CALLBACK, console.answering(self._finish), methods=["GET"]),
+            Route("/login/openid", console.with_error_pages(self._begin), methods=["GET"]),
+            Route(CALLBACK, console.with_error_pages(self._finish), methods=["GET"]),
         ] if is_on else []  # fmt: skip
 
     @property

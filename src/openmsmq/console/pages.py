@@ -1,4 +1,4 @@
-"""The console: pages rendered by the server, which show and do what the API shows and does.
+"""The console: server-side rendered pages with the functions of the API.
 
 Pages work without scripts. The two scripts refresh figures and charts, and add a theme, keyboard shortcuts and copying.
 
@@ -77,13 +77,13 @@ class Console:
             lstrip_blocks=True,
         )
         self._templates.filters |= wording.FILTERS
-        show, change = self.looking, self.changing
+        show, change = self.page, self.form
         self.routes: Final[list[Route]] = [
             Route("/", show(self._overview), methods=["GET"]),
-            Route("/login", self.answering(self._login_page), methods=["GET"]),
-            Route("/login", self.answering(self._login), methods=["POST"]),
-            Route("/login-link", self.answering(self._link_page), methods=["GET"]),
-            Route("/login-link", self.answering(self._login_by_link), methods=["POST"]),
+            Route("/login", self.with_error_pages(self._login_page), methods=["GET"]),
+            Route("/login", self.with_error_pages(self._login), methods=["POST"]),
+            Route("/login-link", self.with_error_pages(self._link_page), methods=["GET"]),
+            Route("/login-link", self.with_error_pages(self._login_by_link), methods=["POST"]),
             Route("/logout", change(self._logout), methods=["POST"]),
             Route("/queues", show(self._queues), methods=["GET"]),
             Route("/find", show(self._find), methods=["GET"]),
@@ -109,7 +109,9 @@ class Console:
 
     # -- common to all pages ---------------------------------------------------------------------------------------
 
-    def looking(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    def page(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a page. Without a login, it redirects to the login form."""
+
         async def look(request: Request) -> Response:
             try:
                 request.state.caller = caller = await self.web.caller(request)
@@ -120,9 +122,9 @@ class Console:
                 return RedirectResponse(f"/login?{urlencode({'next': back})}", 303)
             return await page(request, caller)
 
-        return self.answering(look)
+        return self.with_error_pages(look)
 
-    def changing(self, page: Page, behind: Page | None = None) -> Callable[[Request], Awaitable[Response]]:
+    def form(self, page: Page, behind: Page | None = None) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a form. If the form is refused, its page `behind` is shown again with the error and
         the typed values."""
 
@@ -153,7 +155,7 @@ class Console:
             response.headers.update(problem.headers)
             return response
 
-        return self.answering(change)
+        return self.with_error_pages(change)
 
     async def _login_over(self, request: Request, problem: Problem) -> Response:
         """Answer a form that was sent after the end of the login: show a login form that keeps the typed values."""
@@ -177,7 +179,9 @@ class Console:
             openid=self.web.services.settings.openid,
         )  # fmt: skip
 
-    def answering(self, work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    def with_error_pages(
+        self, work: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
         """Wrap a handler so that its exceptions become pages, with the navigation of the logged-in user."""
 
         async def answer(request: Request) -> Response:
@@ -199,7 +203,7 @@ class Console:
         """Return the fields of a form, one value each; `request.state.ids` gets all values of `id`. Raises Problem."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            raise Problem(415, "a form has to be application/x-www-form-urlencoded")
+            raise Problem(415, "the content type of a form must be application/x-www-form-urlencoded")
         data = await self.web.read(request)
         try:
             pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
@@ -256,7 +260,7 @@ class Console:
             secret, _ = await self.web.work(account.begin, self.web.services, given, peer_of(request))
         except (Problem, msgspec.ValidationError) as error:
             status = error.status if isinstance(error, Problem) else 401
-            wrong = error.detail if isinstance(error, Problem) else "a name and a password are needed"
+            wrong = error.detail if isinstance(error, Problem) else "enter a user name and a password"
             response = await self.login_form(
                 request, next_=after, wrong=wrong, name=form.get("user", ""), again=again, kept=kept
             )
@@ -402,7 +406,7 @@ class Console:
         async def give(request: Request) -> Response:
             return Response(content, media_type=media_type)
 
-        return Route(f"/static/{name}", self.answering(give), methods=["GET"])
+        return Route(f"/static/{name}", self.with_error_pages(give), methods=["GET"])
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
@@ -410,9 +414,9 @@ class Console:
         """Return routes of the forms that run one action each, and of the form that plans an action on many messages.
         `pages` maps the path of a form to its page, which is shown again if the form is refused."""
         return [
-            Route("/plan", self.changing(self._plan, pages.get("/plan")), methods=["POST"]),
+            Route("/plan", self.form(self._plan, pages.get("/plan")), methods=["POST"]),
             *(
-                Route(form.path, self.changing(partial(self._filled, form), pages.get(form.path)), methods=["POST"])
+                Route(form.path, self.form(partial(self._filled, form), pages.get(form.path)), methods=["POST"])
                 for form in FORMS
             ),
         ]
@@ -443,7 +447,7 @@ class Console:
         form = request.state.form
         given = {name: value for name, value in form.items() if value}
         if given.get("act") == "delete" and "sure" not in given:
-            raise Problem(422, "nothing is deleted: tick the box which says that you know how far this goes")
+            raise Problem(422, "nothing was deleted: to confirm, tick the box of the form")
         ids = request.state.ids
         where = {"ids": ids} if ids else where_of(given)
         values: dict[str, Any] = {"act": given.get("act"), **where, "all": not where}

@@ -166,10 +166,10 @@ def record_queues(link: DaemonLink, history: QueueHistory, wait: Callable[[float
             _, data = link.ask("depths").result()
             history.note(map(_figures, bytes(data).decode().splitlines()), time.time())
         except ConnectionError as error:
-            logger.info("the daemon is gone, no more figures of queues: %s", error)
+            logger.info("connection to the daemon lost; stopped collecting queue figures: %s", error)
             return
         except Exception as error:
-            LEFT_OUT.note("figures of queues", "a look", error)
+            LEFT_OUT.note("figures of queues", "a sample", error)
         wait(max(STEP, (time.monotonic() - started) / _SHARE))
 
 

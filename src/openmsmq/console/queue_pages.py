@@ -81,7 +81,7 @@ class QueuePages:
     def __init__(self, console: Console) -> None:
         self._console: Final = console
         self._services: Final = console.web.services
-        show, change = console.looking, console.changing
+        show, change = console.page, console.form
         self.routes: Final = [
             Route("/queues/{queue}", show(self.messages), methods=["GET"]),
             Route("/queues/{queue}/messages/{lookup}", show(self._message), methods=["GET"]),

@@ -165,7 +165,7 @@ class Seals:
         except ValueError:
             raw = b""
         if not hmac.compare_digest(raw[:16], hmac.digest(self._secret, raw[16:], "sha256")[:16]):
-            raise Problem(400, f"this {what} is not one of this server, or the server was restarted: start again")
+            raise Problem(400, f"this {what} was not issued by this server, or the server was restarted: start again")
         return json.loads(raw[16:])
 
 

@@ -109,7 +109,7 @@ def parse_body(wanted: type[Input], data: bytes) -> Any:
     except RepeatedMember as error:
         raise Problem(422, str(error), errors={"": str(error)}) from None
     except (msgspec.DecodeError, ValueError) as error:
-        raise Problem(400, f"that is not JSON: {error}") from None
+        raise Problem(400, f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise Problem(400, "the document is nested too deeply") from None
 

@@ -55,7 +55,7 @@ class UpkeepPages:
 
     def __init__(self, console: Console) -> None:
         self._console: Final = console
-        show, change = console.looking, console.changing
+        show, change = console.page, console.form
         self.routes: Final = [
             Route("/definitions", show(self._definitions), methods=["GET"]),
             Route("/definitions/export", show(self._export), methods=["GET"]),

@@ -75,7 +75,7 @@ class Webhook:
         try:
             alarms = read_alarms(self.data_dir)
         except (OSError, ValueError) as error:
-            logger.error("alarms can't be delivered by webhook: %s", error)
+            logger.error("cannot deliver alarms by webhook: %s", error)
             return
         last = read_delivered(self.data_dir)
         due = due_events(alarms, last)

@@ -242,11 +242,11 @@ def _read_names(message: Message, packed: UserMessage, here: bytes) -> None:
         if name is not None and name.type is NameType.SAME_AS_ADMINISTRATION:
             name = user.administration
         listed = elements or ([name] if name is not None else [])
-        known = [each for each in listed if not _is_of_nobody(each, hosts)]
+        known = [each for each in listed if not _has_unknown_host(each, hosts)]
         setattr(message, attribute, ",".join([_text(element, hosts) for element in known]))
 
 
-def _is_of_nobody(name: QueueName, hosts: dict[NameType, bytes]) -> bool:
+def _has_unknown_host(name: QueueName, hosts: dict[NameType, bytes]) -> bool:
     """Whether a private queue is named only by its number and the packet does not identify the queue manager."""
     return name.type in ON_SOME_HOST and hosts.get(name.type, NULL_GUID) == NULL_GUID
 

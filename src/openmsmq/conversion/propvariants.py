@@ -66,7 +66,7 @@ def property_type(propid: int) -> VarType:
     vt = QUEUE_PROPERTY_TYPES.get(propid)
     if vt is None:
         known = ", ".join(str(int(p)) for p in QUEUE_PROPERTY_TYPES)
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {propid}; known are {known}")
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {propid}; allowed: {known}")
     return vt
 
 
@@ -97,7 +97,7 @@ def pack_properties(propids: list[int], values: list[Any], asked: list[PROPVARIA
         if variant.vt not in (vt, VarType.VT_NULL, VarType.VT_EMPTY):
             raise MsmqError(
                 HResult.MQ_ERROR_PROPERTY,
-                f"{PropId(propid).name} was asked for as VARTYPE {variant.vt}, it is {vt.name} ({vt})",
+                f"{PropId(propid).name} was requested as VARTYPE {variant.vt}, but is {vt.name} ({vt})",
             )
         packed.append(pack(vt, value))
     return packed

@@ -39,7 +39,7 @@ def to_queue_format(name: names.FormatName) -> QUEUE_FORMAT:
         case names.MulticastFormatName(address=address, port=port):
             packed = int.from_bytes(ipaddress.IPv4Address(address).packed, "little")
             return QUEUE_FORMAT(m_qft=MULTICAST, m_MulticastID=MULTICAST_ID(m_address=packed, m_port=port))
-    raise IllegalFormatName(detail=f"{name}: QUEUE_FORMAT holds a single-element format name")
+    raise IllegalFormatName(detail=f"{name}: QUEUE_FORMAT can only represent single-element format names")
 
 
 def from_queue_format(value: QUEUE_FORMAT) -> names.FormatName:
@@ -82,7 +82,7 @@ def _direct(direct_id: str, suffix: Suffix) -> names.FormatName:
     if name.suffix is Suffix.NONE and suffix is Suffix.JOURNAL:
         return names.parse_direct_id(f"{direct_id};JOURNAL")
     if suffix not in (Suffix.NONE, name.suffix):
-        raise IllegalFormatName(detail=f"{name} with suffix {suffix.name}")
+        raise IllegalFormatName(detail=f"{name} cannot have the suffix {suffix.name}")
     return name
 
 

@@ -78,8 +78,8 @@ def message_from_send(ptb: CACTransferBufferV2, sender_sid: bytes) -> Message:
     if isinstance(old.ppBody, bytes):
         message.body = old.ppBody
     message.time_to_reach_queue = old.ulAbsoluteTimeToQueue or INFINITE
-    # Deviation D-10: the text has this rule for the time to reach the queue only, but clients that set neither leave 0
-    # in both, and do not want messages that expire immediately.
+    # Deviation D-10: the specification has this rule only for the time to reach the queue, but clients that set neither
+    # leave 0 in both and do not expect messages to expire immediately.
     message.time_to_be_received = old.ulRelativeTimeToLive or INFINITE
     _read_sender(message, old, sender_sid)
     _read_security(message, old)
@@ -105,7 +105,7 @@ def _label(text: str, size: int) -> str:
 
 def _not_allowed(member: str, value: int, allowed: Collection[int]) -> IllegalPropertyValue:
     listed = f"0 to {allowed[-1]:#x}" if isinstance(allowed, range) else ", ".join(f"{v:#x}" for v in allowed)
-    return IllegalPropertyValue(detail=f"{member} is {value:#x}, allowed are {listed}")
+    return IllegalPropertyValue(detail=f"{member} is {value:#x}, allowed: {listed}")
 
 
 def _absent(buffer: str, size: str, value: int) -> MsmqError:
@@ -121,7 +121,7 @@ def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) 
             message.sender_identifier_type, message.sender_identifier = SENDERID_SID, sender_sid
         return
     if old.pulSenderIDType not in (SENDERID_NONE, SENDERID_SID, SENDERID_QM):
-        raise IllegalPropertyValue(detail=f"pulSenderIDType is {old.pulSenderIDType}, allowed are 0, 1 and 2")
+        raise IllegalPropertyValue(detail=f"pulSenderIDType is {old.pulSenderIDType}, allowed: 0, 1 and 2")
     message.sender_identifier_type = old.pulSenderIDType
     if old.pulSenderIDType == SENDERID_NONE:
         return
@@ -159,7 +159,7 @@ def _read_security(message: Message, old: CACTransferBufferV1) -> None:
                 HResult.MQ_ERROR_INVALID_PARAMETER, f"pulProvType is {old.pulProvType}; the default provider has type 1"
             )
     elif not _given(old.ppwcsProvName):
-        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "ppwcsProvName is NULL without default provider")
+        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "ppwcsProvName is NULL, but fDefaultProvider is not set")
     message.default_provider = bool(old.fDefaultProvider)
     message.authentication_provider_type = old.pulProvType or 0
     if _given(old.ppwcsProvName):

@@ -1,4 +1,4 @@
-"""A queue manager's access to its directory: queries have a time limit, and an unavailable directory is noticed.
+"""A queue manager's access to its directory: queries have a time limit, and failures mark the directory as unavailable.
 
 After a directory has not answered, QueueManager.DirectoryOffline ([MS-MQDMPR] 3.1.1.1) is set: calls fail immediately,
 so that they do not all wait for the time limit, until `check` finds it available again. Failures are the HRESULTs that
@@ -76,20 +76,20 @@ class DirectoryConnection:
             async with asyncio.timeout(self._time_limit):  # wait_for may lose a cancellation of its caller
                 answer = await question(self.provider)
         except TimeoutError:
-            self._went(f"no answer in {self._time_limit:g} s")
+            self._set_offline(f"no answer in {self._time_limit:g} s")
             raise MsmqError(
                 HResult.MQ_ERROR_NO_RESPONSE_FROM_OBJECT_SERVER,
                 f"the directory has not answered in {self._time_limit:g} s",
             ) from None
         except DirectoryNotConnected as error:
-            self._went(str(error))
+            self._set_offline(str(error))
             raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is unavailable: {error}") from None
         except DirectoryError as error:
             if isinstance(error, DirectoryDenied):  # the caller does not get the reason
                 logger.warning("directory refused a request: %s", error)
             raise _failure(error, not_found) from None
         except (UnicodeEncodeError, OverflowError) as error:
-            raise IllegalPropertyValue(detail=f"the directory can't keep or compare a value: {error}") from None
+            raise IllegalPropertyValue(detail=f"the directory cannot store or compare a value: {error}") from None
         if isinstance(answer, MachineRecord):
             self.on_machine(answer)
         if self.offline:
@@ -97,7 +97,7 @@ class DirectoryConnection:
             logger.warning("directory available again")
         return answer
 
-    def _went(self, reason: str) -> None:
+    def _set_offline(self, reason: str) -> None:
         if not self.offline:
             logger.error("directory unavailable: public queues cannot be looked up or changed: %s", reason)
         self.offline = True
@@ -112,7 +112,7 @@ def _failure(error: DirectoryError, not_found: HResult) -> MsmqError:
         case ObjectNotFound():
             return error_for(not_found, f"{error} is not in the directory")
         case ObjectExists():
-            return QueueExists(detail=f"the directory has that already: {error}")
+            return QueueExists(detail=f"already in the directory: {error}")
         case DirectoryDenied():
-            return AccessDenied(detail=f"the directory refuses: {error}")
+            return AccessDenied(detail=f"the directory denied the request: {error}")
     return MsmqError(HResult.MQ_ERROR_DS_ERROR, str(error))

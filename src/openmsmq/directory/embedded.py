@@ -175,7 +175,7 @@ class EmbeddedDirectory:
         return ""
 
     async def format_name_at(self, directory_path: str) -> str:
-        raise ObjectNotFound(f"{directory_path!r}, a path of LDAP, which this directory has not,")
+        raise ObjectNotFound(f"{directory_path!r} (an LDAP path, which needs Active Directory)")
 
     async def deleted_queues(self, machine: UUID) -> Sequence[UUID]:
         statement = "SELECT identifier FROM deleted_queue WHERE machine = ?"

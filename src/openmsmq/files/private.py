@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class PrivateFileError(Exception):
-    """A file is unusable; the message names it and the remedy."""
+    """A file is unusable; the message has its path and the remedy."""
 
 
 class CachedFile(Generic[T]):
@@ -63,19 +63,19 @@ class CachedFile(Generic[T]):
                 if seen == self._seen:
                     return self._value
                 if status.st_mode & 0o077:
-                    raise self._error(f"{self.path} is open to others; make its mode 0600")
+                    raise self._error(f"{self.path} can be accessed by other users; set its mode to 0600 (chmod)")
                 self._value, self._seen = self._parse(file.read()), seen
         except FileNotFoundError:
             self._value, self._seen = self._absent, None
         except PermissionError as error:
             raise self._error(
-                f"{self.path} can't be read by uid {os.geteuid()}: {error.strerror}; make it the property of the user "
-                "that runs the daemon (chown), with mode 0600"
+                f"{self.path} can't be read by uid {os.geteuid()}: {error.strerror}; set its owner to the user "
+                "of the daemon (chown) and its mode to 0600 (chmod)"
             ) from error
         except OSError as error:
             raise self._error(f"{self.path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # BadPacket is a ValueError
-            problem = f"is not a file of {self._kind}" if self._kind else "can't be read"
+            problem = f"is not a valid file of {self._kind}" if self._kind else "can't be read"
             raise self._error(f"{self.path} {problem}: {error!r}") from error
         return self._value
 

@@ -27,7 +27,7 @@ from openmsmq.gateways.growth import DepthTrend
 from openmsmq.gateways.logins import Known, Tickets
 from openmsmq.gateways.openid import LoginNotProven, OpenIdLogin, OpenIdSettings, ProviderUnavailable
 from openmsmq.gateways.openings import Openings
-from openmsmq.gateways.relays import RelayDesk
+from openmsmq.gateways.relays import RelayRequests
 from openmsmq.gateways.remedies import Forget, Remedies
 from openmsmq.gateways.transactions import DistributedTransactions
 from openmsmq.model.errors import AccessDenied, AuthenticationError, HResult, MsmqError, QueueNotFound
@@ -78,8 +78,8 @@ REQUESTS: Final[dict[str, dict[str, type]]] = {
     "health": {},
 }
 _MOST_TEXT: Final = 4096  # characters
-_DOOR: Final = "http"
-_NO_OPENID: Final = "no OpenID provider is set: oidc_issuer"
+_ENTRY_POINT: Final = "http"
+_NO_OPENID: Final = "no OpenID provider is configured (setting oidc_issuer)"
 _MOST_NAMES: Final = 100  # maximum names in one query of the domain
 
 
@@ -116,17 +116,17 @@ class WebGateway:
         forget_sequence: Forget,
         when_durable: Callable[[Callable[[], None]], None],
         transactions: DistributedTransactions,
-        relays: RelayDesk,
+        relays: RelayRequests,
         domain: AccountLookup | None = None,
         open_sessions: OpenSessions = list,
         openid: OpenIdSettings | None = None,
     ) -> None:
         """`rpc` is the daemon's server; `logins` counts the logins of all entry points. `syncs` has the durations of
-        store syncs; `epoch` counts takeovers of the store. `auditor` records logins, `uses` those by token; `alarms`
-        are the active ones, `latency` has the durations of calls. `forget_sequence` is that of the link, `when_durable`
-        that of the store. `transactions` are the distributed ones, `relays` all relays. `domain` looks up accounts that
-        are not in `users`; `open_sessions` are those with other queue managers; `openid` is the provider for OpenID
-        Connect."""
+        store syncs; `epoch` counts takeovers of the store. `auditor` records logins, `uses` has the last use of tokens;
+        `alarms` are the active ones, `latency` has the durations of calls. `forget_sequence` is that of the link,
+        `when_durable` that of the store. `transactions` are the distributed ones, `relays` all relays. `domain` looks
+        up accounts that are not in `users`; `open_sessions` are those with other queue managers; `openid` is the
+        provider for OpenID Connect."""
         self._openid: Final = None if openid is None else OpenIdLogin(openid)
         self._claim: Final = "" if openid is None else openid.user_claim
         self._domain: Final = domain
@@ -144,7 +144,7 @@ class WebGateway:
         self._openings: Final = Openings(manager, auditor)
         self._when_durable: Final = when_durable
         self._distributed: Final = transactions
-        self._relays_desk: Final = relays
+        self._relay_requests: Final = relays
         self._remedies: Final = Remedies(manager, auditor, forget_sequence)
         self._tickets: Final = Tickets(users, tokens)
         self.logins: Final = logins
@@ -171,49 +171,51 @@ class WebGateway:
         compromised. Raises MsmqError."""
         name = values.pop("op", None) if isinstance(values, dict) else None
         if not isinstance(name, str) or name not in REQUESTS or data:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "no such operation")
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"unknown operation {str(name)[:40]!r}")
         wanted = REQUESTS[name]
         fits = values.keys() == wanted.keys() and all(
             isinstance(values[key], kind) and (kind is bool or len(values[key]) <= _MOST_TEXT)
             for key, kind in wanted.items()
         )
         if not fits:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{name} takes {', '.join(wanted) or 'nothing'}")
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER, f"invalid members; {name} requires {', '.join(wanted) or 'none'}"
+            )
         return await self._operations[name](**values)
 
     # -- users -----------------------------------------------------------------------------------------------------
 
     async def _login(self, user: str, password: str, peer: str) -> dict[str, Any]:
         """Log in. Returns `ticket`, or `wait`: seconds until another attempt is accepted. Raises AccessDenied."""
-        wait = self.logins.wait(_DOOR, user, peer)
+        wait = self.logins.wait(_ENTRY_POINT, user, peer)
         if wait:
             return {"wait": wait}
         ticket = self._tickets.login(user, password)
         if ticket is None:
-            self.logins.failed(_DOOR, user, peer)
+            self.logins.failed(_ENTRY_POINT, user, peer)
             raise AccessDenied(detail="the user is unknown, or the password is wrong")
         return self._logged_in(ticket, peer)
 
     async def _login_by_token(self, token: str, peer: str) -> dict[str, Any]:
         """Log in with a token."""
-        wait = self.logins.wait(_DOOR, "", peer)
+        wait = self.logins.wait(_ENTRY_POINT, "", peer)
         if wait:
             return {"wait": wait}
         ticket = self._tickets.login_by_token(token)
         if ticket is None:
-            self.logins.failed(_DOOR, "", peer)
+            self.logins.failed(_ENTRY_POINT, "", peer)
             raise AccessDenied(detail="this token is unknown, was revoked, or has expired")
         return self._logged_in(ticket, peer)
 
     async def _login_by_link(self, secret: str, peer: str) -> dict[str, Any]:
         """Log in with a one-time link."""
-        wait = self.logins.wait(_DOOR, "", peer)
+        wait = self.logins.wait(_ENTRY_POINT, "", peer)
         if wait:
             return {"wait": wait}
         ticket = self._tickets.login_by_link(secret)
         if ticket is None:
-            self.logins.failed(_DOOR, "", peer)
-            raise AccessDenied(detail="this link was used, or is older than 15 minutes: make another one")
+            self.logins.failed(_ENTRY_POINT, "", peer)
+            raise AccessDenied(detail="this link was already used or is older than 15 minutes; create another one")
         return self._logged_in(ticket, peer)
 
     async def _begin_openid(self, redirect: str) -> dict[str, str]:
@@ -231,7 +233,7 @@ class WebGateway:
         """Log in with a code from the OpenID provider."""
         if self._openid is None:
             raise AccessDenied(detail=_NO_OPENID)
-        wait = self.logins.wait(_DOOR, "", peer)
+        wait = self.logins.wait(_ENTRY_POINT, "", peer)
         if wait:
             return {"wait": wait}
         try:
@@ -240,11 +242,11 @@ class WebGateway:
             logger.warning("OpenID provider unavailable: %s", error)
             return {"unavailable": str(error)}
         except LoginNotProven as error:
-            self.logins.failed(_DOOR, "", peer)
+            self.logins.failed(_ENTRY_POINT, "", peer)
             raise AccessDenied(detail=str(error)) from None
         ticket = self._tickets.login_proven(user)
         if ticket is None:
-            self.logins.failed(_DOOR, user[:MAX_NAME], peer)
+            self.logins.failed(_ENTRY_POINT, user[:MAX_NAME], peer)
             detail = f"there is no user {user[:MAX_NAME]} ({self._claim} of the provider); this command adds the user: "
             raise AccessDenied(detail=f"{detail}openmsmq user add {quote(user[:MAX_NAME])}")
         return self._logged_in(ticket, peer)
@@ -253,7 +255,7 @@ class WebGateway:
         known = self._tickets.check(ticket)
         if known.token:
             self._uses.note(known.token, time.time())
-        self.logins.succeeded(_DOOR, known.sid, known.name, peer, known.token)
+        self.logins.succeeded(_ENTRY_POINT, known.sid, known.name, peer, known.token)
         return {"ticket": ticket, **self._described(known)}
 
     async def _check_password(self, ticket: str, peer: str, password: str) -> dict[str, Any]:
@@ -262,11 +264,11 @@ class WebGateway:
         known = self._tickets.check(ticket)
         if known.token:
             raise AccessDenied(detail="a token cannot change the password: log in with the password")
-        if wait := self.logins.wait(_DOOR, known.name, peer):
+        if wait := self.logins.wait(_ENTRY_POINT, known.name, peer):
             return {"good": False, "wait": wait}
         good = self._tickets.login(known.name, password) is not None
         if not good:
-            self.logins.failed(_DOOR, known.name, peer)
+            self.logins.failed(_ENTRY_POINT, known.name, peer)
         return {"good": good, "wait": 0}
 
     async def _whoami(self, ticket: str) -> dict[str, Any]:
@@ -425,14 +427,14 @@ class WebGateway:
     async def _relays(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Return relays as JSON, one per line. Raises AccessDenied unless the user is an administrator."""
         self._administrator(ticket)
-        lines = [json.dumps(row).encode() async for row in _sliced(self._relays_desk.rows())]
+        lines = [json.dumps(row).encode() async for row in _sliced(self._relay_requests.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _begin_relay(
         self, ticket: str, peer: str, queue: str, host: str, remote: str, state: str
     ) -> dict[str, Any]:  # fmt: skip
         """Create a relay and return its row. Raises AccessDenied unless the user is an administrator, MsmqError."""
-        row = self._relays_desk.begin(queue, host, remote, state, self._actor(ticket, peer))
+        row = self._relay_requests.begin(queue, host, remote, state, self._actor(ticket, peer))
         await self._durable()
         return row
 
@@ -441,7 +443,7 @@ class WebGateway:
     ) -> dict[str, Any] | None:  # fmt: skip
         """Perform a step of a relay and return its row; None if the queue has no relay. Raises AccessDenied unless the
         user is an administrator, MsmqError if the step is not possible."""
-        row = self._relays_desk.step(queue, step, force, replies, self._actor(ticket, peer))
+        row = self._relay_requests.step(queue, step, force, replies, self._actor(ticket, peer))
         await self._durable()
         return row
 
@@ -468,7 +470,7 @@ class WebGateway:
         checks: dict[str, Callable[[], str]] = {
             "disk": lambda: "nearly full: no messages are accepted" if changes.throttled else "ok",
             "store": lambda: "failed: the daemon has to be restarted" if changes.has_failed else "ok",
-            "rpc": lambda: "ok" if self._rpc.is_listening else "does not listen",
+            "rpc": lambda: "ok" if self._rpc.is_listening else "not listening",
         }
         found = {}
         for name, check in checks.items():
@@ -492,7 +494,7 @@ class WebGateway:
             | of_server
             | {"rpc_duration_seconds": self._latency.figures(), "logins_total": logins, "alarm_active": alarms}
             | {"distributed_transactions": self._distributed.counts()}
-            | self._relays_desk.figures()
+            | self._relay_requests.figures()
         )
 
 

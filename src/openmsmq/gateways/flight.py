@@ -131,7 +131,7 @@ class Control:
 
     def _demand_anonymous(self) -> None:
         if not self._accepts_anonymous:
-            raise AccessDenied(detail="anonymous callers are refused: name a user")
+            raise AccessDenied(detail="anonymous callers are refused: log in as a user")
 
     def _as_known(self, caller: Caller, sid: str | None) -> Caller:
         caller = replace(caller, origin="flight")

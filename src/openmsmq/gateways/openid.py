@@ -130,7 +130,7 @@ class OpenIdLogin:
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         if self._under_way >= AT_A_TIME:
-            raise ProviderUnavailable(f"{AT_A_TIME} requests to the provider are under way: try again in a moment")
+            raise ProviderUnavailable(f"{AT_A_TIME} requests to the provider are in progress: try again later")
         self._under_way += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -201,7 +201,7 @@ def _signed(token: str, keys: Mapping[str, Any]) -> dict[str, Any]:
     algorithm, identifier = header.get("alg"), header.get("kid")
     kind = _KEY_TYPES.get(algorithm) if isinstance(algorithm, str) else None
     if kind is None:
-        raise LoginNotProven(f"the ID token is signed with {algorithm}; allowed are {', '.join(_KEY_TYPES)}")
+        raise LoginNotProven(f"the ID token is signed with {algorithm}; allowed: {', '.join(_KEY_TYPES)}")
     for key in keys.get("keys") or ():
         fits = isinstance(key, dict) and key.get("kty") == kind and key.get("use", "sig") == "sig"
         if not fits or identifier not in (None, key.get("kid", identifier)):
@@ -229,7 +229,7 @@ def _discovery(issuer: str) -> Mapping[str, Any]:
     found = _fetched(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
     if found.get("issuer") != issuer:
         raise ProviderUnavailable(
-            f"the provider calls itself {found.get('issuer')}, not {issuer}: set oidc_issuer to that"
+            f"the issuer of the provider is {found.get('issuer')}, not {issuer}: correct oidc_issuer"
         )
     for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
         if not is_safe_url(found.get(name)):
@@ -266,7 +266,7 @@ def _fetched(url: str, data: bytes | None = None, headers: Mapping[str, str] | N
     except (OSError, ValueError) as error:
         raise ProviderUnavailable(f"{url}: {getattr(error, 'reason', error)}") from None
     if not isinstance(found, dict):
-        raise ProviderUnavailable(f"{url} answers no JSON object")
+        raise ProviderUnavailable(f"{url} did not return a JSON object")
     return found
 
 

@@ -19,7 +19,7 @@ from openmsmq.relaying.states import STEPS, Direction
 BEGINNINGS: Final[tuple[RelayState, ...]] = ("shadow", "receiving", "sending")
 
 
-class RelayDesk:
+class RelayRequests:
     """Used by `WebGateway`, which checks the caller."""
 
     def __init__(
@@ -75,13 +75,13 @@ class RelayDesk:
         if step == "back" and self._local_queue(queue).kind not in APPLICATION_QUEUES:
             raise MsmqError(
                 HResult.MQ_ERROR_UNSUPPORTED_OPERATION,
-                f"{queue}: journals and dead letters can't be sent back to another machine",
+                f"{queue}: messages of a journal or dead-letter queue cannot be sent back to another machine",
             )
         unfinished = self._relays.unfinished(relay, step)
         if unfinished and not force:
             raise MsmqError(
                 HResult.MQ_ERROR_ILLEGAL_OPERATION,
-                f"the relay of {queue} is not to end yet: {unfinished} (force ends it)",
+                f"the relay of {queue} is not finished: {unfinished} (use force to end it)",
             )
         before = relay.definition.state
         self._auditor.record(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
 
-from openmsmq.admin.distributed import PartnerState, Standing, consequence, explanation, warning
+from openmsmq.admin.distributed import PartnerState, TransactionStatus, consequence, explanation, warning
 from openmsmq.model.distributed_states import DISTRIBUTED_STATES, RESOLUTIONS, Resolution
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.oletx.manager import EnlistmentRow, TransactionManager, TransactionRow
@@ -65,13 +65,13 @@ class DistributedTransactions:
 
     def _document(self, row: TransactionRow) -> dict[str, Any]:
         held = self._held(row.uow)
-        standing = Standing(
+        status = TransactionStatus(
             row.uow.hex(), row.state, tuple(_partner_state(row, one) for one in row.enlistments),
             sum(locked for locked, _ in held.values()), sum(sent for _, sent in held.values()), self._is_on,
         )  # fmt: skip
         return {
-            "id": standing.identifier, "guid": str(UUID(bytes_le=row.uow)),
-            "role": "branch" if standing.superior else "began here", "state": row.state, "since": int(row.since),
+            "id": status.identifier, "guid": str(UUID(bytes_le=row.uow)),
+            "role": "branch" if status.superior else "began here", "state": row.state, "since": int(row.since),
             "partners": [
                 {
                     "host": one.partner.host, "contact": str(one.partner.cid), "role": one.role,
@@ -80,9 +80,9 @@ class DistributedTransactions:
                 for one in row.enlistments
             ],
             "held": [{"queue": name, "locked": locked, "sent": sent} for name, (locked, sent) in held.items()],
-            "explanation": explanation(standing),
+            "explanation": explanation(status),
             "resolutions": [
-                {"resolution": each, "does": consequence(standing, each), "warning": warning(standing, each)}
+                {"resolution": each, "does": consequence(status, each), "warning": warning(status, each)}
                 for each in RESOLUTIONS.get(row.state, ())
             ],
         }  # fmt: skip
@@ -112,5 +112,8 @@ _RESOLUTIONS: Final = frozenset(each for possible in RESOLUTIONS.values() for ea
 
 def _resolution(text: str) -> Resolution:
     if text not in _RESOLUTIONS:
-        raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"a resolution is {', '.join(sorted(_RESOLUTIONS))}")
+        raise MsmqError(
+            HResult.MQ_ERROR_INVALID_PARAMETER,
+            f"unknown resolution {text!r}; allowed: {', '.join(sorted(_RESOLUTIONS))}",
+        )
     return text

@@ -162,7 +162,7 @@ def _check_numbers(m: Message) -> None:
                 value = getattr(m, attribute)
                 if not 0 <= value <= maximum:
                     raise IllegalPropertyValue(
-                        detail=f"the {attribute.replace('_', ' ')} is {value}, allowed are 0 to {maximum:#x}"
+                        detail=f"the {attribute.replace('_', ' ')} is {value}, allowed: 0 to {maximum:#x}"
                     )
     if len(m.correlation_identifier) != 20 or len(m.connector_type_identifier) != 16:
         for attribute, size in _FIXED_PARTS:

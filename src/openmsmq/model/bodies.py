@@ -66,7 +66,7 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
             try:
                 scaled = value.scaleb(4)
                 if scaled != scaled.to_integral_value():
-                    raise BodyError(f"{value} has more than 4 decimals, which VT_CY can't hold; round it, or send text")
+                    raise BodyError(f"{value} has more than 4 decimals, the limit of VT_CY; round it, or send text")
                 return struct.pack("<q", int(scaled)), VarType.VT_CY
             except (struct.error, ValueError, OverflowError, ArithmeticError) as error:
                 if isinstance(error, BodyError):
@@ -77,7 +77,7 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
             return struct.pack("<d", _to_date(moment)), VarType.VT_DATE
         case UUID():
             return value.bytes_le, VarType.VT_CLSID
-    raise BodyError(f"{type(value).__name__} has no body form; allowed are str, bytes, int, float, bool, datetime, "
+    raise BodyError(f"{type(value).__name__} cannot be a body; allowed: str, bytes, int, float, bool, datetime, "
                     "Decimal and UUID")  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def decode_body(body: bytes, body_type: int) -> BodyValue:
     try:
         return _decode(body, body_type)
     except (struct.error, UnicodeDecodeError, ValueError, OverflowError) as error:
-        raise BodyError(f"a body of {len(body)} bytes is no VARTYPE {body_type:#x}: {error}") from None
+        raise BodyError(f"a body of {len(body)} bytes cannot be decoded as VARTYPE {body_type:#x}: {error}") from None
 
 
 def _decode(body: bytes, body_type: int) -> BodyValue:

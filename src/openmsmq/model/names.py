@@ -62,7 +62,9 @@ def parse_path_name(text: str) -> PathName:
     if not separator:
         raise _bad_path(text, "expected computer\\private$\\name or computer\\name")
     if not computer or len(computer) > MAXIMUM_COMPUTER_NAME or _EXCLUDED.search(computer):
-        raise _bad_path(text, f"the computer name has 1 to {MAXIMUM_COMPUTER_NAME} characters, without ; , + or quotes")
+        raise _bad_path(
+            text, f"the computer name must have 1 to {MAXIMUM_COMPUTER_NAME} characters, without ; , + or quotes"
+        )
     lowered = rest.lower()
     if lowered.startswith("system$;"):
         return PathName(computer, _checked(text, rest[8:], MAXIMUM_QUEUE_NAME, "queue name"), "system")
@@ -77,11 +79,11 @@ def parse_path_name(text: str) -> PathName:
 def _checked(text: str, name: str, maximum: int, what: str) -> str:
     units = len(name) if name.isascii() else len(name.encode("utf-16-le", "surrogatepass")) // 2
     if not 1 <= units <= maximum:
-        raise _bad_path(text, f"the {what} has {units} characters (UTF-16 code units), allowed are 1 to {maximum}")
+        raise _bad_path(text, f"the {what} has {units} characters (UTF-16 code units), allowed: 1 to {maximum}")
     if bad := _EXCLUDED.search(name):
         if bad.group() >= "\ud800":
             raise _bad_path(text, f"the {what} contains half of a surrogate pair")
-        raise _bad_path(text, f'the {what} contains {bad.group()!r}; not allowed are \\ ; + , " and control characters')
+        raise _bad_path(text, f'the {what} contains {bad.group()!r}; not allowed: \\ ; + , " and control characters')
     return name
 
 
@@ -270,7 +272,7 @@ def parse_direct_id(direct_id: str, text: str | None = None) -> DirectFormatName
         raise IllegalFormatName(detail=f"{_shown(text)}: {len(direct_id)} characters, at most {MAXIMUM_FORMAT_NAME}")
     protocol, separator, rest = direct_id.partition(":")
     if not separator or protocol.upper() not in _PROTOCOLS:
-        raise _bad(text, f"the protocol is one of {', '.join(_PROTOCOLS)}")
+        raise _bad(text, f"the protocol must be one of {', '.join(_PROTOCOLS)}")
     is_http, mark = protocol.upper() in ("HTTP", "HTTPS"), "\\"
     if is_http:
         match = re.fullmatch(r"(//[^/\\]+/msmq)([/\\])(.+)", rest, re.IGNORECASE)
@@ -344,7 +346,7 @@ def _split_suffix(text: str, rest: str, allowed: tuple[Suffix, ...]) -> tuple[st
         return body, Suffix.NONE
     suffix = _SUFFIXES.get(tail.upper())
     if suffix not in allowed:
-        raise _bad(text, f"the suffix is one of {', '.join(f';{s.name}' for s in allowed)}")
+        raise _bad(text, f"the suffix must be one of {', '.join(f';{s.name}' for s in allowed)}")
     return body, suffix
 
 

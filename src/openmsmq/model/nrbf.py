@@ -116,7 +116,7 @@ def looks_like_nrbf(data: bytes) -> bool:
 def decode_nrbf(data: bytes) -> Any:
     """Return the root object of a stream as plain Python values. Raises NrbfError."""
     if not looks_like_nrbf(data):
-        raise NrbfError("no header of version 1.0")
+        raise NrbfError("the stream has no header of version 1.0")
     reader = _Reader(data)
     root = _HEADER.unpack_from(data)[1]
     reader.at = _HEADER.size
@@ -141,7 +141,7 @@ class _Reader:
 
     def take(self, count: int) -> bytes:
         if count < 0 or count > len(self.data) - self.at:
-            raise self.fail(f"{count} bytes are announced, {len(self.data) - self.at} are left")
+            raise self.fail(f"{count} bytes expected, but only {len(self.data) - self.at} remain")
         start, self.at = self.at, self.at + count
         return self.data[start : self.at]
 
@@ -218,7 +218,7 @@ class _Reader:
             self.text()
         handler = _RECORDS.get(kind)
         if handler is None:
-            raise self.fail(f"record type {kind}")
+            raise self.fail(f"unsupported record type {kind}")
         return handler(self, depth + 1)
 
     def new(self, definition: _Class | None = None) -> _Object:
@@ -268,7 +268,7 @@ class _Reader:
         try:
             return BinaryType(value)
         except ValueError:
-            raise self.fail(f"binary type {value}") from None
+            raise self.fail(f"unsupported binary type {value}") from None
 
     def additional(self, kind: BinaryType) -> int:
         """Read AdditionalInfos; return the primitive type. Class names are skipped."""
@@ -347,7 +347,7 @@ class _Reader:
             value = self.member(member, depth)
             if isinstance(value, _Nulls):
                 if not 0 < value.count <= length - len(values):
-                    raise self.fail(f"{value.count} nulls for {length - len(values)} elements")
+                    raise self.fail(f"{value.count} nulls, but only {length - len(values)} elements remain")
                 values += [None] * value.count
             else:
                 values.append(value)
@@ -416,7 +416,7 @@ class _Resolver:
         try:
             return self._objects[value.identifier]
         except KeyError:
-            raise NrbfError(f"object {value.identifier} is referred to and not there") from None
+            raise NrbfError(f"reference to the missing object {value.identifier}") from None
 
     def _value(self, value: Any, depth: int) -> Any:
         if depth > MAXIMUM_DEPTH:

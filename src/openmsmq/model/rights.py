@@ -84,7 +84,7 @@ def mask_of(words: Iterable[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS)
         elif lowered.startswith("0x"):
             mask |= _number(word)
         elif lowered in _OF_DIRECTORIES:
-            raise ValueError(f"{word} is a right of a directory's object, which no queue manager asks for")
+            raise ValueError(f"{word} is a right on directory objects, which queue managers do not check")
         else:
             raise ValueError(f"unknown right {word!r}; allowed: {', '.join(right.word for right in rights)}")
     return mask

@@ -24,16 +24,17 @@ def missing_role(wanted: Role, name: str, has: Role, token: str = "") -> str:
     needed = f"this needs the role {wanted.word}"
     if token:
         command = f"openmsmq token create NAME --role {wanted.word}"
-        return f"{needed}; the token {token} has the role {has.word}. Make another: {command}"
+        return f"{needed}; the token {token} has the role {has.word}. Create another one: {command}"
     command = f"openmsmq user role {quote(name)} {wanted.word}"
-    return f"{needed}; {name} has the role {has.word} here. An administrator gives it: {command}"
+    return f"{needed}; {name} has the role {has.word} here. An administrator grants it: {command}"
 
 
 def missing_administrator(name: str) -> str:
     """Return the refusal for a caller who is not an administrator of the queue manager, with the command that makes
     one."""
     command = f"openmsmq user admin {quote(name)}"
-    return f"this is for administrators of the queue manager; {name} is none. An administrator makes one: {command}"
+    needed = f"this is for administrators of the queue manager, and {name} is not one"
+    return f"{needed}. Another administrator grants it: {command}"
 
 
 WORDS = tuple(role.word for role in Role)

@@ -69,7 +69,7 @@ def from_sddl(text: str) -> SecurityDescriptor:
     text = "".join(text.split())
     starts = list(_PARTS.finditer(text))
     if not starts or starts[0].start() != 0:
-        raise ValueError(f"{text[:80]!r} is no SDDL: expected O:, G:, D: or S:")
+        raise ValueError(f"{text[:80]!r} is not SDDL: expected O:, G:, D: or S:")
     values: dict[str, str] = {}
     for start, following in zip(starts, [*starts[1:], None], strict=True):
         letter = start.group(1)
@@ -108,7 +108,7 @@ def _sid(text: str) -> str:
     try:
         sid_bytes(sid)
     except ValueError:
-        raise ValueError(f"{text!r} is no SID; allowed: S-1-…, or {', '.join(_SIDS)}") from None
+        raise ValueError(f"{text!r} is not a SID; allowed: S-1-…, or {', '.join(_SIDS)}") from None
     return sid
 
 
@@ -142,7 +142,7 @@ def _from_letters(text: str, known: dict[str, int], what: str) -> int:
     for at in range(0, len(text), 2):
         letters = text[at : at + 2].upper()
         if letters not in known:
-            raise ValueError(f"{text!r}: {letters!r} is no {what}; allowed: {', '.join(known)}")
+            raise ValueError(f"{text!r}: {letters!r} is not a valid {what}; allowed: {', '.join(known)}")
         value |= known[letters]
     return value
 

@@ -266,7 +266,7 @@ def _acl_at(data: bytes, offset: int) -> tuple[Ace, ...]:
     revision, _, size, count, _ = _ACL.unpack_from(data, offset)
     end = offset + size
     if revision not in (2, 4) or size < _ACL.size or end > len(data):
-        raise ValueError(f"the access control list at offset {offset} does not fit")
+        raise ValueError(f"the access control list at offset {offset} exceeds the descriptor")
     aces = []
     at = offset + _ACL.size
     for _ in range(count):

@@ -62,20 +62,20 @@ def decode_boxcar(data: bytes, count: int) -> list[Packet]:
     """Return the packets of a boxcar; `count` is their number according to SendReceive. The last one may be unpadded
     (D-220). Raises BadBoxcar."""
     if not SMALLEST <= len(data) <= LARGEST:
-        raise BadBoxcar(f"{len(data)} bytes, allowed are {SMALLEST} to {LARGEST}")
+        raise BadBoxcar(f"{len(data)} bytes, allowed: {SMALLEST} to {LARGEST}")
     _, _, total, messages = _HEAD.unpack_from(data)
     if total != len(data) or messages != count or not 1 <= messages <= MOST_MESSAGES:
-        raise BadBoxcar(f"its header has {total} bytes and {messages} messages, the call {len(data)} and {count}")
+        raise BadBoxcar(f"the header says {total} bytes and {messages} messages, the call {len(data)} and {count}")
     packets, at = [], _HEAD.size
     for number in range(messages):
         if len(data) - at < _PACKET.size:
-            raise BadBoxcar(f"message {number + 1} of {messages} is cut off")
+            raise BadBoxcar(f"message {number + 1} of {messages} is truncated")
         tag, from_initiator, connection, kind, size, _ = _PACKET.unpack_from(data, at)
         at += _PACKET.size
         if size > len(data) - at:
-            raise BadBoxcar(f"message {number + 1} has {size} bytes, {len(data) - at} are left")
+            raise BadBoxcar(f"message {number + 1} has {size} bytes, but only {len(data) - at} remain")
         packets.append(Packet(tag, bool(from_initiator), connection, kind, data[at : at + size]))
         at += size + -size % 8
     if at < len(data):
-        raise BadBoxcar(f"{len(data) - at} bytes behind its last message")
+        raise BadBoxcar(f"{len(data) - at} bytes follow the last message")
     return packets

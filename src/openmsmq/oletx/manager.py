@@ -131,10 +131,12 @@ class TransactionManager:
         if transaction is None or transaction.superior is None:
             raise MsmqError(
                 HResult.MQ_ERROR_TRANSACTION_IMPORT,
-                f"transaction {uow.hex()} is not here: the client's transaction manager has to push it first",
+                f"transaction {uow.hex()} is unknown: the transaction manager of the client must push it first",
             )
         if transaction.superior.state is not EnlistmentState.ACTIVE:
-            raise MsmqError(HResult.MQ_ERROR_TRANSACTION_ENLIST, f"transaction {uow.hex()} takes no more work")
+            raise MsmqError(
+                HResult.MQ_ERROR_TRANSACTION_ENLIST, f"transaction {uow.hex()} is ending and accepts no more work"
+            )
 
     def pull(self, uow: bytes, token: PropagationToken, done: Done) -> None:
         """Take part in the transaction of a token. Repeating it with the same superior has no effect (deviation D-24).
@@ -160,7 +162,7 @@ class TransactionManager:
     def _pull_again(transaction: DistributedTransaction, superior: Partner, done: Done) -> None:
         enlistment = transaction.superior
         if enlistment is None or enlistment.partner.key != superior.key:
-            done(TransactionSequence(detail="the unit of work is enlisted already, with another superior"))
+            done(TransactionSequence(detail="the unit of work is already enlisted with another superior"))
         elif enlistment.state is EnlistmentState.ENLISTING:
             transaction.wait_for(done)
         elif enlistment.state is EnlistmentState.ACTIVE:

@@ -1,7 +1,7 @@
 """Connections that resolve transactions after a lost connection: REDELIVERCOMMIT and CHECKABORT ([MS-DTCO] 3.7.5.2,
 3.8.5.2).
 
-Both ask a question, and the answer is final or "again later". If the partner cannot be reached, the question is
+Both send an inquiry, and the answer is final or "ask again later". If the partner cannot be reached, the inquiry is
 repeated after 1 s, then after doubling delays up to 30 s. In the specification it is repeated immediately and without
 end (D-206).
 """

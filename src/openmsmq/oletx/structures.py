@@ -24,7 +24,7 @@ _MOST_ENTRIES: Final = 16  # maximum entries of SWhereabouts: one of each kind
 
 
 class BadStructure(ValueError):
-    """Bytes that are not a valid structure."""
+    """Bytes are not a valid structure."""
 
 
 class Partner(NamedTuple):
@@ -128,7 +128,7 @@ def decode_tm_addr(data: bytes) -> Partner:
     """Return the partner in an OLETX_TM_ADDR."""
     reader = _Reader(data, "OLETX_TM_ADDR")
     if reader.take(16, "guidSignature") != _TM_ADDR:
-        raise BadStructure("OLETX_TM_ADDR: guidSignature is another one")
+        raise BadStructure("OLETX_TM_ADDR: guidSignature is wrong")
     cid, protocols = UUID(bytes_le=reader.take(16, "guidEndpoint")), reader.number("grbComProtocols")
     return Partner(cid, _wide(data[36:], "OLETX_TM_ADDR"), protocols)
 
@@ -157,7 +157,7 @@ def decode_token(data: bytes) -> PropagationToken:
     reader = _Reader(data, what)
     first, version, uow, level, flags, size, description = _TOKEN_HEAD.unpack(reader.take(_TOKEN_HEAD.size, "the head"))
     if first != 1 or not version:
-        raise BadStructure(f"{what}: its first fields are {first} and {version}, allowed are 1 and at least 1")
+        raise BadStructure(f"{what}: its first fields are {first} and {version}, allowed: 1, and 1 or more")
     if size > len(data) - _TOKEN_HEAD.size:
         raise BadStructure(f"{what}: {size} bytes follow szDesc, only {len(data) - _TOKEN_HEAD.size} remain")
     text, length, _, protocols = _NAME_OBJECT.unpack(reader.take(_NAME_OBJECT.size, "NAMEOBJECTBLOB"))
@@ -166,14 +166,14 @@ def decode_token(data: bytes) -> PropagationToken:
     except ValueError:
         raise BadStructure(f"{what}: the contact identifier is not a GUID") from None
     if not 1 <= length <= LONGEST_NAME + 1:
-        raise BadStructure(f"{what}: a computer name of {length} bytes, allowed are 1 to {LONGEST_NAME + 1}")
+        raise BadStructure(f"{what}: a computer name of {length} bytes, allowed: 1 to {LONGEST_NAME + 1}")
     narrow = reader.take(length, "szHostName")
     reader.align()
     if version == 1:
         return PropagationToken(uow, Partner(cid, _narrow(narrow, what), protocols), level, flags, description)
     length = reader.number("the length of the UTF-16 name")
     if not 2 <= length <= 2 * (LONGEST_NAME + 1):
-        raise BadStructure(f"{what}: a UTF-16 name of {length} bytes, allowed are 2 to {2 * (LONGEST_NAME + 1)}")
+        raise BadStructure(f"{what}: a UTF-16 name of {length} bytes, allowed: 2 to {2 * (LONGEST_NAME + 1)}")
     name = _wide(reader.take(length, "the UTF-16 name"), what)
     return PropagationToken(uow, Partner(cid, name, protocols), level, flags, description)
 
@@ -193,10 +193,10 @@ def decode_whereabouts(data: bytes) -> Partner:
     """Return the OleTx transaction manager in SWhereabouts. Raises BadStructure, also if there is none."""
     reader = _Reader(data, "SWhereabouts")
     if reader.take(16, "guidSignature") != _WHEREABOUTS:
-        raise BadStructure("SWhereabouts: guidSignature is another one")
+        raise BadStructure("SWhereabouts: guidSignature is wrong")
     count = reader.number("the number of entries")
     if count > _MOST_ENTRIES:
-        raise BadStructure(f"SWhereabouts: {count} entries, allowed are {_MOST_ENTRIES}")
+        raise BadStructure(f"SWhereabouts: {count} entries, allowed: at most {_MOST_ENTRIES}")
     partner: Partner | None = None
     wide: str | None = None
     for _ in range(count):
@@ -231,5 +231,7 @@ def decode_stx_info(data: bytes) -> bytes:
         raise BadStructure(f"STxInfo: {len(data)} bytes that do not begin with its signature")
     kind, length = struct.unpack_from("<II", data, 32)
     if kind != _OLETX or length:
-        raise BadStructure(f"STxInfo: its protocol is {kind}, with {length} bytes; only OleTx ({_OLETX}, 0) is served")
+        raise BadStructure(
+            f"STxInfo: its protocol is {kind}, with {length} bytes; only OleTx ({_OLETX}, 0) is supported"
+        )
     return data[16:32]

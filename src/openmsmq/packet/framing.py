@@ -30,7 +30,7 @@ class Framer:
         self._size = 0  # size of the first packet in `_partial`; 0 while its header is incomplete
 
     @property
-    def in_the_middle(self) -> bool:
+    def has_partial(self) -> bool:
         """Whether part of a packet has arrived."""
         return bool(self._partial)
 
@@ -42,7 +42,7 @@ class Framer:
     def feed(self, data: bytes) -> None:
         """Add received bytes. Raises BadPacket if too many are buffered, because `next` was not called."""
         if len(self._partial) + len(data) > self.maximum + SESSION_HEADER_SIZE + READ_SIZE:
-            raise BadPacket(f"{len(self._partial) + len(data)} bytes buffered")
+            raise BadPacket(f"{len(self._partial) + len(data)} bytes are buffered, more than the limit")
         self._partial += data
 
     def next(self) -> tuple[BaseHeader, bytes] | None:
@@ -68,5 +68,5 @@ class Framer:
         size = header.packet_size
         maximum = min(self.maximum, LARGEST_INTERNAL_PACKET) if header.internal else self.maximum
         if not BASE_HEADER_SIZE <= size <= maximum:
-            raise BadPacket(f"BaseHeader: PacketSize is {size}, allowed are {BASE_HEADER_SIZE} to {maximum}")
+            raise BadPacket(f"BaseHeader: PacketSize is {size}, allowed: {BASE_HEADER_SIZE} to {maximum}")
         return size + SESSION_HEADER_SIZE if header.has_session and not header.internal else size

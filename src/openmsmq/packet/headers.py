@@ -268,7 +268,7 @@ class DebugHeader:
         with reader.header("DebugHeader"):
             kind = reader.u32() & 3
             if kind > 1:
-                raise BadPacket(f"DebugHeader: queue type {kind}, allowed are 0 and 1")
+                raise BadPacket(f"DebugHeader: queue type {kind}, allowed: 0 and 1")
             return cls(reader.bytes(16) if kind else None)
 
 

@@ -52,7 +52,7 @@ class InternalHeader:
         with reader.header("InternalHeader"):
             _, flags = reader.unpack(_INTERNAL)
             if flags & 0xF not in tuple(InternalPacketType):
-                raise BadPacket(f"InternalHeader: packet type {flags & 0xF}, allowed are 1, 2 and 3")
+                raise BadPacket(f"InternalHeader: packet type {flags & 0xF}, allowed: 1, 2 and 3")
         return cls(InternalPacketType(flags & 0xF), bool(flags >> 4 & 1))
 
 

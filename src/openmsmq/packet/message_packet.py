@@ -69,7 +69,7 @@ class ExtendedAddressHeader:
             _check_size(reader, _ADDRESS.size)
             _, length, kind, scope, address = _ADDRESS.unpack(reader.bytes(_ADDRESS.size))
         if kind not in tuple(AddressType):
-            raise BadPacket(f"ExtendedAddressHeader: AddressType {kind}, allowed are 0, 1 and 6")
+            raise BadPacket(f"ExtendedAddressHeader: AddressType {kind}, allowed: 0, 1 and 6")
         if length > len(address):
             raise BadPacket(f"ExtendedAddressHeader: AddressLength {length}, at most {len(address)}")
         return cls(AddressType(kind), scope, address[:length])

@@ -64,13 +64,13 @@ class Reader:
     def text(self, size: int) -> str:
         """Return a text of `size` bytes of WCHARs, up to the terminator."""
         if size % 2:
-            raise BadPacket(f"{self.name}: a text of {size} bytes is not made of WCHARs")
+            raise BadPacket(f"{self.name}: a text of WCHARs has an odd size, {size} bytes")
         return text_of(self.bytes(size))
 
     def terminated(self, size: int) -> str:
         """Return a null-terminated text of `size` bytes including the terminator, without other null characters."""
         if size % 2:
-            raise BadPacket(f"{self.name}: a text of {size} bytes is not made of WCHARs")
+            raise BadPacket(f"{self.name}: a text of WCHARs has an odd size, {size} bytes")
         return terminated_text(self.bytes(size), self.name)
 
     def _need(self, size: int) -> None:
@@ -88,7 +88,7 @@ def terminated_text(data: bytes, name: str) -> str:
     errors."""
     text = data.decode("utf-16-le", "surrogatepass")
     if text.find("\0") != len(text) - 1 or not text:
-        raise BadPacket(f"{name}: a text of {len(data)} bytes whose last character, and no other, should be null")
+        raise BadPacket(f"{name}: a text of {len(data)} bytes is not terminated by its only null")
     return text[:-1]
 
 

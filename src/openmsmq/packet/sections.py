@@ -75,6 +75,8 @@ def join(sections: Sequence[Section]) -> MessagePacket:
     if kinds[0] is SectionType.BINARY_FIRST and missing:
         properties = packet.message.properties
         if missing > len(properties.body):
-            raise BadPacket(f"the first section lacks {missing} bytes, of a body of {len(properties.body)}")
+            raise BadPacket(
+                f"the first section lacks {missing} bytes, more than the body of {len(properties.body)} bytes"
+            )
         properties.body = properties.body[:-missing]
     return packet

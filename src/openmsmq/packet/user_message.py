@@ -157,7 +157,7 @@ def _unpack_addresses(reader: Reader, expected: int) -> list[QueueName]:
     with reader.header("MQFAddressHeader"):
         size, identifier, _, count = reader.unpack(_ADDRESS)
         if identifier != expected or size < _ADDRESS.size:
-            raise BadPacket(f"MQFAddressHeader: identifier {identifier:#06x}, size {size}")
+            raise BadPacket(f"MQFAddressHeader: invalid identifier {identifier:#06x} or size {size}")
         names = []
         with reader.restricted(size - _ADDRESS.size):
             if count > reader.remaining // 2:

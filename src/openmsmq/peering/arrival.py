@@ -1,7 +1,7 @@
 """Disposition of a message from another queue manager ([MS-MQQB] 3.1.5.8), and its consequences.
 
-No I/O: packets that arrive together make one change of `QueueManager.arrivals`, and the caller acknowledges them
-according to the result of `receive`. The session has counted the packet before (deviation D-89). Checks run in this
+No I/O: packets that arrive together form one change of `QueueManager.arrivals`, and the caller acknowledges them
+according to the result of `receive`. The session has already counted the packets (deviation D-89). Checks run in this
 order: destination machine, expiry, duplicates, queue.
 """
 
@@ -61,7 +61,7 @@ class DeliveryResult(Enum):
     DUPLICATE = "duplicate"
     OUT_OF_ORDER = "out of order"
     REJECTED = "rejected"
-    COMES_AGAIN = "sent again"  # no room: the caller closes the session without an acknowledgment
+    COMES_AGAIN = "sent again"  # storage is full: the caller closes the session without an acknowledgment
 
 
 _RECOVERABLE = int(Delivery.RECOVERABLE)
@@ -72,9 +72,10 @@ class Disposition(NamedTuple):
     """The result for a packet.
 
     Attributes:
-        is_stored: something was written, and has to be durable before the packet is acknowledged.
+        is_stored: something was written that must be durable before the packet is acknowledged.
         source: for a transactional message that was accepted or rejected in order, the position of its source.
-        answer: is sent back on the session of the message, and not stored."""
+        answer: reply to be sent on the session of the message, without being stored.
+    """
 
     fate: DeliveryResult
     message_class: MessageClass | None = None
@@ -85,8 +86,8 @@ class Disposition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SenderTrustPolicy:
-    """`trusts_sender_identifiers`: access checks use the SID in a message, although it is not proven. `groups_of`
-    returns the SIDs of a sender's groups by its SID."""
+    """`trusts_sender_identifiers`: access checks use the SID in a message, although it is unproven. `groups_of` returns
+    the SIDs of a sender's groups by its SID."""
 
     trusts_sender_identifiers: bool = False
     groups_of: Callable[[str], frozenset[str]] = lambda sid: frozenset()
@@ -115,14 +116,14 @@ class ArrivalBatch:
     """Messages that arrived together and are processed as one change.
 
     Attributes:
-        address: of the peer of the session.
-        met: the sources of transactional messages, by identifier, queue and its name; some may be unknown elsewhere.
+        address: address of the peer of the session.
+        met: the sources of transactional messages, by identifier, queue and name; not all of them are kept yet.
         sources: the sequences that advance, with their previous state.
-        tried: the same for sequences of which no message was ever accepted.
-        identifiers: what was added to the history.
-        recoverable: the identifiers that the store has to remember.
-        arrived: what management shows.
-        refused: why messages are refused, and which queue managers sent them.
+        tried: the same for sequences without an accepted message.
+        identifiers: identifiers added to the history.
+        recoverable: identifiers to be stored.
+        arrived: data for management properties.
+        refused: reasons of refusals, and the queue managers that sent the messages.
         allowed: whether a sender, authenticated or not, may send to a queue, by its number.
     """
 
@@ -140,7 +141,7 @@ class ArrivalBatch:
 
 
 class Arrival:
-    """Decides about messages for queues of this machine."""
+    """Accepts or refuses messages for queues of this machine."""
 
     def __init__(
         self,
@@ -160,8 +161,8 @@ class Arrival:
         self.rejected = 0
 
     def begin(self, origin: ArrivalOrigin) -> ArrivalBatch:
-        """Begin a batch of packets, which will be one change. Outgoing queues for replies to them count against the
-        limit of the sending host, unless it is a known queue manager."""
+        """Begin a batch of packets, which are processed as one change. Outgoing queues for replies to them count
+        against the limit of the sending host, unless it is a known queue manager."""
         known = self._is_known(origin.peer)
         return ArrivalBatch(self._manager.arrivals.begin("" if known else origin.address), origin.address)
 
@@ -179,8 +180,8 @@ class Arrival:
             return Disposition(DeliveryResult.COMES_AGAIN)
 
     def refuse_unread(self, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch) -> Disposition:
-        """Refuse a packet for which `receive` failed because of a bug. Only its headers are used: a waiting source gets
-        the answer that the queue does not exist."""
+        """Refuse a packet for which `receive` failed because of a bug. Only its headers are used: a source that waits
+        for an acknowledgment is told that the queue does not exist."""
         source = packet.user.source_queue_manager
         message = Message(
             identifier=source + packet.user.message_id.to_bytes(4, "little"), source_machine_identifier=source,
@@ -191,7 +192,7 @@ class Arrival:
 
     def finish(self, batch: ArrivalBatch) -> bool:
         """Execute the decisions. Returns False if they could not be stored; then nothing has changed, and the peer will
-        send all packets of the batch again."""
+        resend all packets of the batch."""
         if not batch.is_empty:
             remembered = self._duplicates.plan(batch.recoverable, self._monotonic())
             also = list(remembered.operations)
@@ -208,7 +209,7 @@ class Arrival:
             self._sources.keep(source, batch.address)
         for source in batch.tried:
             if source not in batch.sources:
-                self._sources.try_out(source)
+                self._sources.keep_tentative(source)
         for reason, sender in batch.refused:
             self._manager.changes.note_refused(reason, _text(sender))
         for queue, source, format_name in batch.arrived:
@@ -216,8 +217,8 @@ class Arrival:
         return True
 
     def withdraw(self, batch: ArrivalBatch) -> None:
-        """Undo the history of a batch that was not stored, so that its messages are not duplicates when they are sent
-        again."""
+        """Undo the history of a batch that was not stored, so that its messages do not count as duplicates when they
+        are resent."""
         for identifier in batch.identifiers:
             self._duplicates.forget(identifier)
         for source, (position, reject_count) in (*batch.sources.items(), *batch.tried.items()):
@@ -266,7 +267,7 @@ class Arrival:
         try:
             verdict = self._decide(arrived, queue, source, batch, is_kept)
         finally:
-            if verdict.fate in _NOT_TAKEN:  # nor must it be treated as received
+            if verdict.fate in _NOT_TAKEN:  # and it must not be recorded as received
                 source.sequence.position, source.sequence.reject_count = before
             elif is_kept or verdict.fate is DeliveryResult.ACCEPTED:
                 batch.sources.setdefault(source, batch.tried.get(source, before))
@@ -276,7 +277,7 @@ class Arrival:
         return verdict
 
     def _pass_on(self, arrived: Arrived, batch: ArrivalBatch) -> Disposition:
-        """Put a message for another machine into an outgoing queue, because this queue manager routes (3.1.5.8.2,
+        """Put a message for another machine into an outgoing queue, because this queue manager is a router (3.1.5.8.2,
         3.1.5.8.5). Only its source and its destination handle its sequence."""
         packet, message = arrived.packet, arrived.message
         hops = packet.user.routing_count + 1
@@ -307,7 +308,7 @@ class Arrival:
         batch: ArrivalBatch,
         is_kept: bool = True,
     ) -> Disposition:
-        """`is_kept`: a message of this sequence was accepted before."""
+        """Return the disposition. `is_kept`: a message of this sequence was accepted before."""
         packet, message = arrived.packet, arrived.message
         refusal = self._refusal(packet, message, queue, batch)
         if refusal is None:
@@ -321,8 +322,8 @@ class Arrival:
                 batch.work.accept(queue, message, size, _final_ack(packet, message, arrived.origin))
             except MessageStorageFailed:
                 raise
-            except MsmqError as error:  # the message could not be returned to any reader
-                logger.warning("a message for %s is refused: %s", queue.properties.path_name, error)
+            except MsmqError as error:  # no reader could decode the message
+                logger.warning("refusing a message for %s: %s", queue.properties.path_name, error)
                 refusal = MessageClass.NACK_Q_EXCEED_QUOTA
             else:
                 if source is not None:
@@ -332,7 +333,7 @@ class Arrival:
         return self._reject(arrived, refusal, source if is_kept else None, batch)
 
     def _has_room_for(self, source: SourceState, queue: Queue, origin: ArrivalOrigin) -> bool:
-        """Whether one more transactional sequence can be remembered. If not, its messages stay with their sender."""
+        """Whether another transactional sequence can be kept. If not, its messages stay at their sender."""
         if self._sources.has_room(source, origin.address):
             return True
         if self._warnings.allows(self._monotonic()):
@@ -349,7 +350,7 @@ class Arrival:
         self, arrived: Arrived, source: SourceState | None, batch: ArrivalBatch, *, is_refused: bool = False
     ) -> None:
         """Remember the message as received, in its batch. A refused message would be refused again after a restart, so
-        it is only remembered in memory."""
+        it is recorded only in memory."""
         batch.is_empty = False
         if source is None and arrived.packet.transaction is None:
             self._duplicates.add(arrived.identifier, arrived.now)
@@ -363,7 +364,7 @@ class Arrival:
         packet, message = arrived.packet, arrived.message
         self.rejected += 1
         logger.info(
-            "message %s from queue manager %s for %s is rejected: %s",
+            "rejecting message %s from queue manager %s for %s: %s",
             message.id, _text(packet.user.source_queue_manager), message.destination_queue_format_name, reason.name,
         )  # fmt: skip
         if not self._protection.acknowledges(packet, reason):
@@ -383,7 +384,7 @@ class Arrival:
 
     def _answer(self, final_ack: bytes, reason: MessageClass, arrived: Arrived) -> UserMessage | None:
         """Return the final acknowledgment for an unknown source whose sequence is not kept. It is sent back on the
-        session; if it is lost, the message is sent and refused again. None if the source is not the peer of the
+        session; if it is lost, the message is resent and refused again. None if the source is not the peer of the
         session, because its address is unknown."""
         packet, origin = arrived.packet, arrived.origin
         direct = packet.user.destination is not None and packet.user.destination.direct
@@ -418,7 +419,7 @@ class Arrival:
     def _refusal(
         self, packet: UserMessage, message: Message, queue: Queue | None, batch: ArrivalBatch
     ) -> MessageClass | None:
-        """Why a message is refused, or None."""
+        """Return the reason to refuse a message, or None."""
         if self._has_expired(message):
             return MessageClass.NACK_REACH_QUEUE_TIMEOUT
         if queue is None:
@@ -435,8 +436,8 @@ class Arrival:
         return None
 
     def _has_expired(self, message: Message) -> bool:
-        """Whether a message has expired (3.1.7.1.2). A time of sending in the future means that clocks differ; its age
-        is 0."""
+        """Whether a message has expired (3.1.7.1.2). If it was sent in the future, the clocks differ, and its age is
+        0."""
         lifetime = min(message.time_to_reach_queue, message.time_to_be_received)
         age = (self._manager.clock() // 1000 - message.sent_time + (1 << 31)) % (1 << 32) - (1 << 31)
         return lifetime != INFINITE and age > lifetime

@@ -13,11 +13,9 @@ from openmsmq.transport.session import MqqbSession
 
 logger = logging.getLogger(__name__)
 
-WRITE_BUFFER = 1 << 20  # unread bytes at which no more messages are sent
-LARGEST_BUFFER = 16 << 20  # unsent bytes of acknowledgments, in addition, before the connection is closed
-CLOCK_STEP = (
-    0.001  # seconds added to deadlines, which are milliseconds, so that they have passed when they are looked at
-)
+WRITE_BUFFER = 1 << 20  # number of unsent bytes at which sending of messages pauses
+LARGEST_BUFFER = 16 << 20  # additional unsent bytes of acknowledgments at which the connection is closed
+CLOCK_STEP = 0.001  # seconds added to timers, so that deadlines, in milliseconds, have passed when the timer expires
 
 
 class ConnectionOwner(Protocol):
@@ -42,7 +40,7 @@ class ConnectionOwner(Protocol):
         """Called with messages that the peer has acknowledged."""
 
     def writable(self, connection: PeerConnection) -> None:
-        """Called when there may be room for more messages again."""
+        """Called when more messages may be sent again."""
 
     def may_write(self) -> bool:
         """Whether anything may be sent; False closes the connection."""
@@ -52,7 +50,7 @@ class ConnectionOwner(Protocol):
 
 
 class PeerConnection(asyncio.Protocol):
-    """See the module. `make_session` takes the time in milliseconds of the event loop's clock."""
+    """See the module docstring. `make_session` takes the time in milliseconds of the event loop's clock."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, owner: ConnectionOwner, make_session: Callable[[float], MqqbSession[Any]]
@@ -75,7 +73,7 @@ class PeerConnection(asyncio.Protocol):
 
     @property
     def room(self) -> int:
-        """How many messages may be sent now."""
+        """Number of messages that may be sent now."""
         return 0 if self._paused or self._over else self.session.room
 
     @property
@@ -114,11 +112,11 @@ class PeerConnection(asyncio.Protocol):
         if not self._over:
             self._owner.writable(self)
 
-    # -- what the owner does -----------------------------------------------------------------------------------
+    # -- calls of the owner -----------------------------------------------------------------------------------
 
     def send(self, message: UserMessage, token: Any) -> None:
-        """Send a message; `flush` writes it. A large amount is written at once, which may use up the room: a window of
-        large messages exceeds what a peer reads at a time. Raises LocalProtocolError without `room`."""
+        """Send a message; `flush` writes it. Large output is written immediately, which may reduce `room`: a window of
+        large messages exceeds the amount that a peer reads at a time. Raises LocalProtocolError without `room`."""
         if self._over:
             raise LocalSessionError("the connection has ended")
         self.session.send(message, token, self.now)
@@ -156,7 +154,7 @@ class PeerConnection(asyncio.Protocol):
                 transport.abort()
         self._arm()
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- internals ------------------------------------------------------------------------------------------------
 
     def _after(self, events: list[Any]) -> None:
         received: list[MessageReceived] = []

@@ -1,4 +1,4 @@
-"""One destination: the attempts to reach it, its connection if there is one, and its outgoing queues."""
+"""A destination: attempts to connect to it, its connection, and its outgoing queues."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ class Destination:
     """A queue manager or host to which outgoing queues send.
 
     Attributes:
-        queues: with messages to send; they take turns.
-        members: all queues that have had messages.
+        queues: those with messages to send, served in rotation.
+        members: all queues that have had messages so far.
         attempt: the name resolution or connect in progress.
-        timer: of the next attempt.
+        timer: timer of the next attempt.
         last_error: why there is no connection.
         claim: text if a session from another address claims to be this queue manager.
-        claimed_at: the last such address."""
+        claimed_at: the last such address.
+    """
 
     target: ResolvedTarget
     reaching: ConnectMachine = field(default_factory=ConnectMachine)
@@ -43,14 +44,14 @@ class Destination:
             self.queues.append(queue)
 
     def next_queue(self) -> OutgoingQueue | None:
-        """Return the current queue."""
+        """Return the queue whose turn it is; None if no queue has messages."""
         return self.queues[0] if self.queues else None
 
     def turn(self) -> None:
         """Switch to the next queue."""
         self.queues.rotate(-1)
 
-    def nothing_from(self, queue: OutgoingQueue) -> None:
+    def remove_idle(self, queue: OutgoingQueue) -> None:
         """Remove a queue that has nothing to send now."""
         self.queues.remove(queue)
 
@@ -61,7 +62,7 @@ class Destination:
 
     @property
     def is_unused(self) -> bool:
-        """Whether it has no queues and no session any longer."""
+        """Whether all its queues are deleted and it has no session."""
         return self.connection is None and all(queue.deleted for queue in self.members)
 
     def show(self, state: OutgoingState | None) -> None:

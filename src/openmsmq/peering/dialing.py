@@ -1,4 +1,4 @@
-"""Establishes connections: name resolution, pings, connects and retries, controlled by `transport.reaching`."""
+"""Establishes connections: name resolution, pings, connects and retries, controlled by `transport.connecting`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Dialer:
         return self._manager.clock() // 1000
 
     def messages_wait(self, destination: Destination) -> None:
-        """Start to connect, because a destination without a connection has messages to send."""
+        """Start connecting to a destination that has messages to send and no connection."""
         self.carry_out(destination, destination.reaching.messages_wait(self._now()))
 
     def carry_out(self, destination: Destination, wish: ConnectCommand) -> None:
@@ -206,7 +206,7 @@ class Dialer:
         connection: PeerConnection | None = None
         try:
             if not self._limits.have_room:
-                raise OSError(f"there are {self._options.max_sessions} sessions already (max_sessions)")
+                raise OSError(f"there are {self._options.max_sessions} sessions, which is the limit (max_sessions)")
             source = self._source_for(hop)
             local = (source, 0) if source else None
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -237,5 +237,5 @@ class Dialer:
 
 
 def _hop_text(address: str) -> str:
-    """An element of NextHops, [MS-MQMQ] 2.3.12.12."""
+    """Return an element of NextHops ([MS-MQMQ] 2.3.12.12)."""
     return f"{'IPv6' if ':' in address else 'IP'}={address}"

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from openmsmq.store import Drop, Put
 from openmsmq.transport.sequence import SequenceId, SequencePosition
 
-LAST_IDENTIFIER = b"last-sequence-identifier"  # the greatest TxSequenceID that was ever assigned
+LAST_IDENTIFIER = b"last-sequence-identifier"  # highest assigned TxSequenceID
 OUTGOING_PREFIX = b"outgoing-sequence/"  # the sequence of an outgoing queue
-NUMBERS_PREFIX = b"outgoing-numbers/"  # its numbers, by message
+NUMBERS_PREFIX = b"outgoing-numbers/"  # sequence numbers of its messages
 INCOMING_PREFIX = b"incoming-sequence/"  # the position of one source for one queue
-HISTORY_PREFIX = b"history/"  # received messages
+HISTORY_PREFIX = b"history/"  # identifiers of received messages
 
 _IDENTIFIER = struct.Struct("<II")
 _SEQUENCE = struct.Struct("<III")
@@ -22,7 +22,7 @@ _INCOMING = struct.Struct("<IIIII")
 
 
 class StoredSequence(NamedTuple):
-    """The sequence of an outgoing queue; LastAck is the last number that was acknowledged."""
+    """The sequence of an outgoing queue; LastAck is the last acknowledged number."""
 
     identifier: SequenceId
     last_ack: int
@@ -60,7 +60,7 @@ def drop_numbers(queue: int, first: int) -> Drop:
 
 
 def numbers_of(name: bytes, value: bytes) -> tuple[int, int, tuple[int, ...]]:
-    """Queue, first number, and the messages."""
+    """Return queue, first number, and messages."""
     queue, _, first = name.removeprefix(NUMBERS_PREFIX).partition(b"/")
     return int(queue), int(first), struct.unpack(f"<{len(value) // 8}Q", value)
 
@@ -84,7 +84,7 @@ def _incoming(source: bytes, queue: int, called: str) -> bytes:
 
 
 def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, str, SequencePosition, int, int]:
-    """Return source, queue, the source's name of it, position, RejectCount, LastAccessTime."""
+    """Return source, queue, the name that the source uses for it, position, RejectCount, LastAccessTime."""
     source, queue, *called = name.removeprefix(INCOMING_PREFIX).decode("utf-8", "surrogatepass").split("/", 2)
     timestamp, ordinal, number, reject_count, seconds = _INCOMING.unpack(value)
     position = SequencePosition(SequenceId(timestamp, ordinal), number)

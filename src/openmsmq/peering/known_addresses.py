@@ -17,9 +17,9 @@ from openmsmq.store import Drop, Operation, Put
 
 logger = logging.getLogger(__name__)
 
-PREFIX = b"peer-address/"  # of definitions, by the identifier
+PREFIX = b"peer-address/"  # prefix of definitions; the identifier follows
 MOST_KNOWN = 10_000  # queue managers
-MOST_OF_ADDRESS = 256  # of these, behind one address
+MOST_OF_ADDRESS = 256  # maximum of these with the same address
 DAY = 86_400  # seconds
 LIFETIME = 30 * DAY  # without contact; messages wait for four days
 
@@ -35,7 +35,7 @@ class _Known:
 
 
 class KnownAddresses:
-    """One address for each identifier, in the store and in memory. Every operation takes constant time."""
+    """Addresses by identifier, in the store and in memory. Every operation takes constant time."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class KnownAddresses:
         """`note` writes operations to the store and raises MsmqError; `seconds` is the time since 1970 UTC. With
         `follow` a later address replaces an earlier one."""
         self._note, self._seconds, self._follow = note, seconds, follow
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()  # the one with the oldest contact first
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()  # oldest contact first
         self._at: dict[str, OrderedDict[bytes, None]] = {}  # identifiers by address, in the same order
         self._is_full = False
         found = []
@@ -110,8 +110,9 @@ class KnownAddresses:
             return [oldest]
         if not self._is_full:
             logger.warning(
-                "%d queue managers without a route have been here within two days, the most whose addresses are kept; "
-                "messages for others go to any peer claiming their identifier. Name them in routing_file", MOST_KNOWN,
+                "%d queue managers without a route have connected within two days, which is the limit of stored "
+                "addresses; messages for others go to any peer claiming their identifier. Name them in routing_file",
+                MOST_KNOWN,
             )  # fmt: skip
         self._is_full = True
         return None

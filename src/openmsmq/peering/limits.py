@@ -22,40 +22,40 @@ class SessionLimits:
         self._at: Counter[str] = Counter()  # connections by address
 
     def admits(self, connection: PeerConnection, request: EstablishConnection) -> bool:
-        """Whether a peer may open a session: neither this queue manager itself, nor one too many."""
+        """Whether a peer may open a session: it is not this queue manager itself, and the limits are not reached."""
         same_peer = self._at[connection.address]
         if request.client_guid == self._own:
             logger.warning("refused session from %s: it presented this queue manager's identifier", connection.address)
             return False
         if len(self._connections) > self._options.max_sessions or same_peer > self._options.max_sessions_per_peer:
             logger.warning(
-                "%s is refused: there are %d sessions, %d with it (max_sessions, max_sessions_per_peer)",
+                "refused session from %s: there are %d sessions, %d with it (max_sessions, max_sessions_per_peer)",
                 connection.address, len(self._connections) - 1, same_peer - 1,
             )  # fmt: skip
             return False
         return True
 
     def accepts(self, address: str) -> bool:
-        """Whether a session that a host, by its IP address, opened now would be accepted."""
+        """Whether a session opened now from an IP address would be accepted."""
         return self.have_room and self._at[address] < self._options.max_sessions_per_peer
 
     def connected(self, address: str) -> bool:
-        """A connection with a host is up. Whether there are not too many: twice as many as sessions, half of them half
-        open, in all and with this host."""
+        """Count a new connection with a host. Return whether the number of connections, in total and with this host, is
+        at most twice that of sessions: half of them may still be opening."""
         self._at[address] += 1
         if len(self._connections) > 2 * self._options.max_sessions:
             return False
         return self._at[address] <= 2 * self._options.max_sessions_per_peer
 
     def closed(self, address: str) -> None:
-        """A connection with a host has ended."""
+        """Count the end of a connection with a host."""
         self._at[address] -= 1
         if self._at[address] <= 0:
             del self._at[address]
 
     @property
     def have_room(self) -> bool:
-        """Whether one more session may be opened."""
+        """Whether another session may be opened."""
         return len(self._connections) < self._options.max_sessions
 
     def buffers(self, connection: PeerConnection, change: int) -> bool:

@@ -1,6 +1,7 @@
-"""Which messages have come: duplicates of plain messages, and how far each source is with each transactional queue.
+"""State of received messages: identifiers for the detection of duplicates, and the position of each source in each
+transactional queue.
 
-Both survive a restart: what is remembered joins the batch of the message as operations of the store.
+Both survive a restart: their changes are stored in the same batch as the message.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from openmsmq.transport.sequence import Incoming, SequenceId, SequencePosition
 
 logger = logging.getLogger(__name__)
 
-# Recoverable messages that the store remembers as well: full windows of 128 sessions. More may be under way, and come
-# twice if the power fails just then.
+# Maximum number of recoverable messages whose identifiers are stored: full windows of 128 sessions. If more are in
+# transit during a power failure, some may be delivered twice.
 MOST_STORED = 65_536
-MERGED = 256  # batches of few messages whose records become one
-MOST_INCOMING = 200_000  # sequences of all sources together
-INCOMING_OF_ADDRESS = 20_000  # of these, begun since the start by sessions from one address
-MOST_TENTATIVE = 10_000  # sequences of which nothing was ever accepted
+MERGED = 256  # number of small definitions that are merged into one
+MOST_INCOMING = 200_000  # maximum sequences of all sources
+INCOMING_OF_ADDRESS = 20_000  # maximum of those started since the start of the daemon by sessions from one address
+MOST_TENTATIVE = 10_000  # maximum sequences without an accepted message
 
 
 class _Kept:
-    """A definition: its number, how many messages it names, and when the latest came."""
+    """A stored definition: its number, the number of its identifiers, and the arrival time of the latest one."""
 
     def __init__(self, number: int, count: int, latest: float) -> None:
         self.number = number
@@ -50,20 +51,21 @@ class Plan:
 
 
 class Duplicates:
-    """MessageIDHistoryTable. The latest recoverable messages are in the store: what came together is one definition,
-    definitions of few messages are merged, and the oldest go after half an hour, or when enough others are there
+    """MessageIDHistoryTable. The identifiers of the latest recoverable messages are stored: one definition per batch.
+    Small definitions are merged. The oldest are deleted after half an hour, or when there are enough later ones
     (deviation D-99)."""
 
     def __init__(self, definitions: Mapping[bytes, bytes], now: float, maximum: int = LEAST_ENTRIES) -> None:
-        """`now` in milliseconds of a clock that never goes back; `maximum` entries in memory."""
+        """`now` is a time in milliseconds of a monotonic clock; `maximum` is the maximum number of entries in
+        memory."""
         self._history = DuplicateHistory(max(maximum, LEAST_ENTRIES))
         kept = {
             int(name.removeprefix(durable.HISTORY_PREFIX)): durable.history_of(value)
             for name, value in definitions.items()
             if name.startswith(durable.HISTORY_PREFIX)
         }
-        self._kept: deque[_Kept] = deque()  # the oldest first
-        self._small: list[tuple[_Kept, Sequence[bytes]]] = []  # the latest, which have not been merged
+        self._kept: deque[_Kept] = deque()  # oldest first
+        self._small: list[tuple[_Kept, Sequence[bytes]]] = []  # the latest definitions that have not been merged
         for number in sorted(kept):
             self._kept.append(_Kept(number, len(kept[number]), now))
             for identifier in kept[number]:
@@ -76,16 +78,16 @@ class Duplicates:
         return self._history.seen(*_key(identifier), now)
 
     def add(self, identifier: bytes, now: float) -> None:
-        """The message has come."""
+        """Record that a message has arrived."""
         self._history.add(*_key(identifier), now)
 
     def forget(self, identifier: bytes) -> None:
-        """It could not be stored, and will be sent again."""
+        """Forget a message that could not be stored: the peer will resend it."""
         self._history.forget(*_key(identifier))
 
     def plan(self, identifiers: Sequence[bytes], now: float) -> Plan:
-        """Return the state that the batch of these recoverable messages must store. Changes nothing: `stored` does,
-        once the batch is stored."""
+        """Return the operations to store with the batch of these recoverable messages. The state changes only when
+        `stored` is called."""
         if not identifiers:
             return Plan([])
         new = _Kept(self._kept[-1].number + 1 if self._kept else 1, len(identifiers), now)
@@ -105,7 +107,7 @@ class Duplicates:
         return plan
 
     def stored(self, plan: Plan) -> None:
-        """The operations of the latest plan are stored."""
+        """Apply the latest plan, whose operations have been stored."""
         if plan.new is None:
             return
         for _ in range(plan.dropped):
@@ -136,11 +138,12 @@ def _key(identifier: bytes) -> tuple[bytes, int]:
 
 @dataclass(slots=True, eq=False)
 class SourceState:
-    """One source queue manager and one transactional queue, by one of its names: each of them is an outgoing queue with
-    a sequence of its own at the source. `called` is that name; empty for private format names, and for messages that
-    came before names were told apart. `reply` is the format name of the queue for its order acknowledgments, `peer` the
-    queue manager on whose session the latest message came. `accessed` is LastAccessTime, seconds since 1970 UTC.
-    `address` is that of the session that began it, empty if that was before the start."""
+    """State of the sequence from one source queue manager to one transactional queue, by the name that the source uses:
+    at the source, each name is an outgoing queue with its own sequence. `called` is that name; empty for private format
+    names, and in stores of versions that did not distinguish names. `reply` is the format name of the queue for order
+    acknowledgments, `peer` the queue manager whose session delivered the latest message. `accessed` is LastAccessTime
+    in seconds since 1970 UTC. `address` is that of the session that began the sequence; empty if it began before the
+    start of the daemon."""
 
     source: bytes
     queue: int
@@ -152,7 +155,7 @@ class SourceState:
     address: str = ""
 
     def info(self, format_name: str = "") -> IncomingTransferInfo:
-        """For management."""
+        """Return the state for management properties."""
         position = self.sequence.position
         identifier = position.identifier.timestamp << 32 | position.identifier.ordinal
         return IncomingTransferInfo(
@@ -177,19 +180,17 @@ class SourceState:
 class Sources:
     """IncomingTransactionalTransferInfo ([MS-MQDMPR] 3.1.1.5) of all queues.
 
-    Exactly once depends on it, so a sequence of which something was accepted is never forgotten while its queue is
-    there: if the table is full, the messages of a new sequence are not accepted. For a sequence that was only ever
-        refused nothing is stored, and forgetting it does no harm.
+    Exactly-once delivery depends on it, so a sequence with an accepted message is kept as long as its queue exists. If
+    the table is full, messages of new sequences are not accepted. A sequence without an accepted message is not stored
+    and may be forgotten.
     """
 
     def __init__(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, Queue]) -> None:
-        """`queues` by number."""
+        """`queues`: number -> queue."""
         self._by_queue: dict[int, dict[tuple[bytes, str], SourceState]] = {}
-        self._tentative: OrderedDict[tuple[int, tuple[bytes, str]], SourceState] = (
-            OrderedDict()
-        )  # the latest at the end
+        self._tentative: OrderedDict[tuple[int, tuple[bytes, str]], SourceState] = OrderedDict()  # latest last
         self._shares: Shares[str] = Shares(MOST_INCOMING, min(INCOMING_OF_ADDRESS, MOST_INCOMING))
-        self._queues_of: dict[bytes, int] = {}  # how many queues a source has sent to, by its identifier
+        self._queues_of: dict[bytes, int] = {}  # source -> number of queues to which it has sent
         self.orphans: list[Operation] = []
         for name, value in definitions.items():
             if name.startswith(durable.INCOMING_PREFIX):
@@ -201,15 +202,15 @@ class Sources:
                     queues[queue].incoming[known.key] = known.info()
                 else:
                     self.orphans.append(Drop(name))
-        self.due: set[SourceState] = set()  # an OrderAck is to be sent
+        self.due: set[SourceState] = set()  # sequences for which an OrderAck must be sent
 
     def _add(self, source: SourceState) -> None:
         self._by_queue.setdefault(source.queue, {})[source.key] = source
         self._queues_of[source.source] = self._queues_of.get(source.source, 0) + 1
 
     def of(self, source: bytes, queue: Queue, called: str, identifier: SequenceId) -> SourceState:
-        """Where a source stands with a queue that it calls by a name. `identifier` is that of the sequence of which a
-        message has come: it may have begun before names were told apart."""
+        """Return the state of a source for a queue that it addresses as `called`. `identifier` is that of the sequence
+        of the received message, which may have been stored by a version that did not distinguish names."""
         kept, key = self._by_queue.get(queue.number, {}), (source, called)
         known = kept.get(key) or self._tentative.get((queue.number, key))
         if known is not None:
@@ -221,7 +222,7 @@ class Sources:
 
     @property
     def count(self) -> int:
-        """How many sequences there are."""
+        """Number of sequences with an accepted message."""
         return self._shares.held
 
     def is_kept(self, source: SourceState) -> bool:
@@ -233,20 +234,20 @@ class Sources:
         return source in self._queues_of
 
     def has_room(self, source: SourceState, address: str) -> bool:
-        """Whether a message of this sequence may be accepted, which comes on a session from an address."""
+        """Whether a message of this sequence, from a session with this address, may be accepted."""
         return self.is_kept(source) or self._shares.has_room(address)
 
     def keep(self, source: SourceState, address: str) -> None:
-        """A message of this sequence was accepted, on a session from an address."""
+        """Record that a message of this sequence was accepted, from a session with this address."""
         if not self.is_kept(source):
             self._tentative.pop((source.queue, source.key), None)
             source.address = address
             self._shares.charge(address)
             self._add(source)
 
-    def try_out(self, source: SourceState) -> None:
-        """A message of a sequence was refused of which nothing was accepted yet. Where it stands is known for a while,
-        so that the messages behind it are judged in their order."""
+    def keep_tentative(self, source: SourceState) -> None:
+        """Keep the state of a sequence whose first message was refused for a while, so that later messages are checked
+        in order."""
         key = source.queue, source.key
         self._tentative[key] = source
         self._tentative.move_to_end(key)
@@ -254,15 +255,15 @@ class Sources:
             self._tentative.popitem(last=False)
 
     def of_queue(self, queue: int) -> list[SourceState]:
-        """The sequences of a queue, by its number."""
+        """Return the sequences of a queue, given its number."""
         return list(self._by_queue.get(queue, {}).values())
 
     def queues(self) -> list[int]:
-        """The numbers of all queues that have sequences."""
+        """Return the numbers of all queues that have sequences."""
         return list(self._by_queue)
 
     def forget(self, source: SourceState) -> None:
-        """A sequence was removed: what `removal` returned is stored."""
+        """Remove a sequence, after the operations of `removal` have been stored."""
         self.due.discard(source)
         self._tentative.pop((source.queue, source.key), None)
         if not self.is_kept(source):

@@ -1,7 +1,7 @@
-"""One session without a queue manager: to hand over one message, or to see whether a session can be had.
+"""A session without a queue manager: to deliver one message, or to check whether a session can be opened.
 
-A client without a queue manager has no disk that keeps a message until it arrives, and nobody can send it an answer
-later: all that can be known is what the other side says on this one session.
+A client without a queue manager cannot store a message until it is delivered, and cannot receive acknowledgments later.
+It only learns what the other side reports in this session.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SAVED, ACCEPTED = "saved", "accepted"
 
 
 class SendProgress(Enum):
-    """How far a session got, in order."""
+    """Steps of a session, in order."""
 
     RESOLVE = "resolve"
     CONNECT = "connect"
@@ -50,14 +50,13 @@ class SendProgress(Enum):
 
 @dataclass(slots=True)
 class SendReport:
-    """Outcome of a send. `failure` is empty if all went well; otherwise it describes the failure, and `step` names
-    where.
+    """Outcome of a send. `failure` is empty for success; otherwise it describes the failure, which happened at `step`.
 
     Attributes:
-        address: that answered.
-        peer: identifier of the queue manager there, 16 bytes.
-        identifier: of the message, as text.
-        fate: `saved` (the other queue manager has it on its disk) or `accepted` (by the transactional queue itself).
+        address: address that answered.
+        peer: identifier of the queue manager at the address, 16 bytes.
+        identifier: identifier of the message, as text.
+        fate: `saved` (stored on the disk of the other queue manager) or `accepted` (by the transactional queue).
     """
 
     step: SendProgress = SendProgress.RESOLVE
@@ -81,9 +80,10 @@ async def deliver(
     timeout: float = 30,
     transactional: bool = False,
 ) -> SendReport:
-    """Open a session with the host of a direct format name and hand over a message; with None only try the session.
+    """Open a session with the host of a direct format name and deliver a message; with None, only try to open the
+    session.
 
-    Messages that are not transactional are sent as recoverable ones: only these are acknowledged one by one.
+    Messages that are not transactional are sent as recoverable, because only those are acknowledged individually.
     """
     report = SendReport()
     try:
@@ -172,7 +172,7 @@ async def _converse(
 
 
 def _now(loop: asyncio.AbstractEventLoop) -> float:
-    """Milliseconds, of the clock of a session."""
+    """Return the time in milliseconds of the session clock."""
     return loop.time() * 1000
 
 
@@ -217,7 +217,7 @@ def _note(
 
 
 def _read_acknowledgment(message_class: int, body: bytes, report: SendReport, message: Message | None) -> None:
-    """An OrderAck says that the queue has the message, a FinalAck with a refusal why it has not."""
+    """Process an acknowledgment: an OrderAck means that the queue has the message, a FinalAck may refuse it."""
     if message is None:
         return
     try:
@@ -233,7 +233,7 @@ def _read_acknowledgment(message_class: int, body: bytes, report: SendReport, me
 
 
 async def ping(host: str, timeout: float = PING_TIMEOUT) -> str:
-    """Ask by UDP whether a session would be accepted (3.1.5.2.2). Returns `accepted`, `refused` or what went wrong."""
+    """Ask by UDP whether a session would be accepted (3.1.5.2.2). Returns `accepted`, `refused` or the failure."""
     try:
         return "accepted" if await ask(host, PING_PORT, os.urandom(16), timeout) else "refused"
     except TimeoutError:
@@ -243,7 +243,7 @@ async def ping(host: str, timeout: float = PING_TIMEOUT) -> str:
 
 
 async def port_is_open(host: str, port: int, timeout: float) -> str:
-    """`open`, or why not."""
+    """Return `open`, or the reason why the port is not."""
     try:
         async with asyncio.timeout(timeout):
             _, writer = await asyncio.open_connection(host, port)

@@ -17,25 +17,25 @@ PORT = 1801  # [MS-MQQB] 2.1
 
 
 class Transfers(Protocol):
-    """Observer of messages that go to other queue managers. `queue` is the format name of the outgoing queue."""
+    """Observer of messages sent to other queue managers. `queue` is the format name of the outgoing queue."""
 
     def sent(self, queue: str, message: Message) -> None: ...
 
     def acknowledged(self, message: Message) -> None: ...
 
     def lost(self, message: Message) -> None:
-        """The session ended before it was acknowledged."""
+        """Record that the session ended before the message was acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferOptions:
-    """`port` is where others listen, 1801 unless all of them were configured otherwise. `source` is the address that
-    connections come from, empty for the system's choice. `buffered` bounds the bytes of packets that are not whole
-    yet, of all sessions. `report_messages` says whether reports of traced messages are sent, to queues that `locate`
-    finds; `report_queue` (16 bytes, or none) is the public queue for reports that messages sent here name. With `ping`
-    the hosts of other queue managers are asked by UDP, at `ping_port`, before a connection is made. `transfers`
-    observes the messages sent. With `trust_queue_manager_identifiers`, messages go to any peer that claims the
-    identifier of their queue manager, at any address, if neither a route nor the directory says where it is."""
+    """`port` is the port of other queue managers, by default 1801. `source` is the local address of connections, empty
+    for the choice of the system. `buffered` is the maximum number of bytes of incomplete packets in all sessions. With
+    `report_messages`, reports of traced messages are sent to queues found with `locate`; `report_queue` (16 bytes, or
+    none) is the public queue for reports named in messages sent here. With `ping`, hosts are pinged through UDP at
+    `ping_port` before connecting. `transfers` observes the messages sent. With `trust_queue_manager_identifiers`,
+    messages go to any peer that claims the identifier of their queue manager, at any address, if neither a route nor
+    the directory says where it is."""
 
     port: int = PORT
     source: str = ""

@@ -20,7 +20,7 @@ from openmsmq.transport.sequence import SequencePosition
 
 logger = logging.getLogger(__name__)
 
-MOST_ORDER_ACKS = 64  # in one outgoing queue; more of them would not contain more information
+MOST_ORDER_ACKS = 64  # maximum in one outgoing queue; more would contain no additional information
 
 
 class OrderAcks:
@@ -35,7 +35,7 @@ class OrderAcks:
         return self._loop.time() * 1000
 
     def stop(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -49,8 +49,8 @@ class OrderAcks:
         self.arm()
 
     def arm(self) -> None:
-        """Set the timer for the next due acknowledgment. A timer that is already set is early enough: nothing is due
-        sooner than ORDER_ACK_TIMEOUT from now."""
+        """Set the timer for the next due acknowledgment. A timer that is already set expires early enough, because an
+        acknowledgment is due at the earliest after ORDER_ACK_TIMEOUT."""
         if self._timer is not None:
             return
         deadlines = [one.sequence.next_deadline for one in self._sources.due]
@@ -66,7 +66,7 @@ class OrderAcks:
             if body is not None:
                 try:
                     self._send(source, body)
-                except MsmqError as error:  # the next resend brings another one
+                except MsmqError as error:  # the next resend triggers another one
                     if self._manager.changes.may_warn():
                         logger.warning(
                             "cannot send an order acknowledgment to %s; it will resend its messages: %s",
@@ -77,7 +77,8 @@ class OrderAcks:
         self.arm()
 
     def _send(self, source: SourceState, body: OrderAckBody) -> None:
-        """3.1.6.9 and 3.1.7.17: an express message of priority 0 to the order queue of the sequence's sender."""
+        """Send an express message of priority 0 to the order queue of the sender of the sequence (3.1.6.9,
+        3.1.7.17)."""
         name = names.parse_format_name(source.reply)
         assert isinstance(name, (names.DirectFormatName, names.PrivateFormatName))
         try:

@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 
 class _Held(NamedTuple):
     messages: list[MessageReceived]
-    task: asyncio.Task[None]  # kept here, so that it lives
+    task: asyncio.Task[None]  # referenced, so that the task is not garbage-collected
 
 
 class PendingLookups:
-    """Passes messages to `judge` in order; `look_up` returns what has to be awaited before."""
+    """Passes messages to `judge` in order; `look_up` returns an awaitable that must finish before, or None."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class PendingLookups:
         self._held: Final[dict[PeerConnection, _Held]] = {}
 
     def received(self, connection: PeerConnection, messages: list[MessageReceived]) -> None:
-        """Take received messages."""
+        """Process received messages."""
         held = self._held.get(connection)
         if held is not None:
             held.messages.extend(messages)
@@ -57,14 +57,14 @@ class PendingLookups:
         try:
             await look_up
             self._resume(connection)
-        except Exception:  # as in `arrival`: this connection ends, and what it brought is sent again
+        except Exception:  # as in `arrival`: the connection is closed, and the peer resends its messages
             logger.exception("cannot check messages from %s; closing the connection", connection.address)
             self._held.pop(connection, None)
             connection.close()
 
     def _resume(self, connection: PeerConnection) -> None:
         messages = self._held.pop(connection).messages
-        if connection.is_over:  # nothing was acknowledged: they are sent again
+        if connection.is_over:  # not acknowledged, so the peer resends them
             return
         self._judge(connection, messages[:1])
         if messages[1:] and not connection.is_over:

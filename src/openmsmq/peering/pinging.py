@@ -1,7 +1,8 @@
-"""Pings, UDP port 3527 ([MS-MQQB] 2.1.2, 3.1.7.6 to 3.1.7.9): whether a session would be accepted, asked and answered.
+"""Pings, UDP port 3527 ([MS-MQQB] 2.1.2, 3.1.7.6 to 3.1.7.9): queries whether a session would be accepted, and their
+replies.
 
-Source addresses of datagrams can be forged. So a reply is as long as its ping, the number of replies per second is
-limited, and pings are sent from a socket that receives only from the queried peer.
+Source addresses of datagrams can be forged. Therefore a reply is as long as its ping, the number of replies per second
+is limited, and pings are sent from a socket that receives only from the queried peer.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ logger = logging.getLogger(__name__)
 
 PORT = 3527
 ANSWERS_PER_SECOND = 100
-_LONGEST = 64  # bytes of a datagram that are read; a ping has 24
-_BUFFER = 8192  # bytes of waiting datagrams; a reply to an older one would come too late
+_LONGEST = 64  # maximum bytes read of a datagram; a ping has 24
+_BUFFER = 8192  # receive buffer in bytes; replies to older datagrams would be too late
 
 
 async def ask(address: str, port: int, identifier: bytes, timeout: float, source: str = "") -> bool:
     """Ask the queue manager at a host whether it would accept a session.
 
     Args:
-        identifier: who asks, 16 bytes.
-        timeout: seconds to wait for an answer; what does not answer this very question is ignored.
-        source: the address to ask from, empty for the system's choice.
+        identifier: identifier of this queue manager, 16 bytes.
+        timeout: seconds to wait for the reply; other datagrams are ignored.
+        source: local address, empty for the choice of the system.
 
     Raises TimeoutError, OSError.
     """
@@ -40,7 +41,7 @@ async def ask(address: str, port: int, identifier: bytes, timeout: float, source
     question = PingPacket(int.from_bytes(os.urandom(4), "little"), identifier)
     answer: asyncio.Future[bool] = loop.create_future()
     transport, _ = await loop.create_datagram_endpoint(
-        lambda: _Question(question.cookie, answer),
+        lambda: _Query(question.cookie, answer),
         remote_addr=(address, port),
         local_addr=(source, 0) if source else None,
     )
@@ -52,7 +53,7 @@ async def ask(address: str, port: int, identifier: bytes, timeout: float, source
         transport.close()
 
 
-class _Question(asyncio.DatagramProtocol):
+class _Query(asyncio.DatagramProtocol):
     """Receives only from the connected peer: the kernel drops datagrams from other addresses and ports."""
 
     def __init__(self, cookie: int, answer: asyncio.Future[bool]) -> None:
@@ -72,7 +73,7 @@ class _Question(asyncio.DatagramProtocol):
 
 
 def answer_to(data: bytes, identifier: bytes, accepts: bool) -> bytes | None:
-    """The answer of the queue manager `identifier` to a datagram (3.1.7.7); None if it is not a ping."""
+    """Return the reply of the queue manager `identifier` to a datagram (3.1.7.7); None if it is not a ping."""
     try:
         question = PingPacket.parse(data)
     except BadPacket:
@@ -81,10 +82,10 @@ def answer_to(data: bytes, identifier: bytes, accepts: bool) -> bytes | None:
 
 
 class PingListener:
-    """Answers pings. While there are too many, the socket is not read, and the system drops further datagrams."""
+    """Answers pings. While there are too many, the socket is not read, and the kernel drops further datagrams."""
 
     def __init__(self, identifier: bytes, accepts: Callable[[str], bool], loop: asyncio.AbstractEventLoop) -> None:
-        """`accepts` says whether a session with a host, by its address, would be accepted."""
+        """`accepts` returns whether a session from an IP address would be accepted."""
         self._identifier, self._accepts, self._loop = identifier, accepts, loop
         self._rate = Rate(ANSWERS_PER_SECOND)
         self._socket: socket.socket | None = None
@@ -111,7 +112,7 @@ class PingListener:
         return str(address[0]), self._port
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
@@ -132,12 +133,12 @@ class PingListener:
             return
         try:
             data, address = self._socket.recvfrom(_LONGEST)
-            # Deviation D-153: what comes from the port of pings is an answer, or would make one of its answer.
+            # Deviation D-153: datagrams from the ping port are replies, or their replies would be taken for pings.
             answer = None if address[1] == self._port else answer_to(data, self._identifier, self._accepts(address[0]))
             if answer is not None:
                 self._socket.sendto(answer, address)
-        except OSError as error:  # no data, no room, or an unreachable address: pings may be lost
-            logger.debug("a ping is not answered: %s", error)
+        except OSError as error:  # no data, a full buffer, or an unreachable address; pings may be lost
+            logger.debug("cannot answer a ping: %s", error)
 
     def _go_on(self) -> None:
         self._pause = None

@@ -28,52 +28,53 @@ class ReceivedOutcome:
         receipts: acknowledged once the change is durable.
         moved: sequences whose positions may be acknowledged once the change is durable.
         answers: sent back at once.
-        comes_again: there was no room for one of the messages.
-        accepted: at least one message was accepted."""
+        must_resend: a message could not be stored, so the peer must resend it.
+        accepted: at least one message was accepted.
+    """
 
     receipts: list[int] = field(default_factory=list)
     moved: dict[SourceState, SequencePosition] = field(default_factory=dict)
     answers: list[UserMessage | None] = field(default_factory=list)
-    comes_again: bool = False
+    must_resend: bool = False
     accepted: bool = False
 
 
 class MessageReceiver:
-    """Gives messages to queues (`arrival`), and acknowledgments to what they acknowledge (`departing`). `answers_by` is
-    told that a session brings transactional messages, so that the acknowledgments for its peer go back on it; `met`
-    gets the identifier and the address of a peer of which a message was accepted."""
+    """Passes messages to queues (`arrival`), and acknowledgments to `sender`. `answers_by` is called with a session
+    that delivers transactional messages, so that acknowledgments for its peer are sent on it. `met` is called with
+    identifier and address of a peer from which a message was accepted."""
 
     def __init__(
         self,
         arrival: Arrival,
-        departing: MessageSender,
+        sender: MessageSender,
         order_acks: OrderAcks,
         reports: Reports | None,
         when_durable: Callable[[Callable[[], object]], None],
         answers_by: Callable[[PeerConnection], None],
         met: Callable[[bytes, str], None],
     ) -> None:
-        self._arrival, self._departing, self._order_acks, self._reports = arrival, departing, order_acks, reports
+        self._arrival, self._sender, self._order_acks, self._reports = arrival, sender, order_acks, reports
         self._when_durable, self._answers_by, self._met = when_durable, answers_by, met
 
     def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> None:
-        """Decide about messages as one change. If that fails because of a bug, each message is decided about on its
-        own, so that the one that triggers the bug is refused alone."""
-        if self._judge_safely(connection, messages):
+        """Process messages as one change. If that fails because of a bug, each message is processed separately, so that
+        only the one that triggers the bug is refused."""
+        if self._try_as_one_change(connection, messages):
             return
         for received in messages:
             if connection.is_over:
                 return
-            if not self._judge_safely(connection, [received]):
+            if not self._try_as_one_change(connection, [received]):
                 self._refuse(connection, received)
 
-    def _judge_safely(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> bool:
-        """Decide about messages as one change. Returns False if that failed; then nothing has changed."""
+    def _try_as_one_change(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> bool:
+        """Process messages as one change. Returns False if that failed; then nothing has changed."""
         batch, outcome = self._arrival.begin(_origin(connection)), ReceivedOutcome()
         try:
             self._decide(connection, messages, batch, outcome)
             stored = self._arrival.finish(batch)
-        except Exception:  # what the batch has taken note of would make duplicates of messages that nobody has
+        except Exception:  # otherwise messages that were not stored would count as duplicates
             if len(messages) == 1:
                 logger.exception("a message from %s caused an internal error", connection.address)
             else:
@@ -85,7 +86,7 @@ class MessageReceiver:
             return False
         if stored:
             _answer(connection, outcome.answers)
-        if outcome.comes_again or not stored:
+        if outcome.must_resend or not stored:
             connection.close()
         if stored and (outcome.receipts or outcome.moved):
             self._when_durable(partial(self._stored, connection, outcome.receipts, outcome.moved))
@@ -96,14 +97,14 @@ class MessageReceiver:
         return True
 
     def _refuse(self, connection: PeerConnection, received: MessageReceived) -> None:
-        """Refuse a message that triggers a bug. Otherwise it would be sent again and again and block its sender
-        forever."""
+        """Refuse a message that triggers a bug. Otherwise the peer would resend it forever, and its other messages
+        would wait."""
         origin = _origin(connection)
         batch = self._arrival.begin(origin)
         try:
             verdict = self._arrival.refuse_unread(received.message, origin, batch)
         except Exception:
-            logger.exception("a message from %s can't be refused; closing the connection", connection.address)
+            logger.exception("cannot refuse a message from %s; closing the connection", connection.address)
             self._arrival.withdraw(batch)
             connection.close()
             return
@@ -124,7 +125,7 @@ class MessageReceiver:
                 continue
             fate, source, answer = self._judge_one(connection, received.message, origin, batch)
             if fate is DeliveryResult.COMES_AGAIN:
-                outcome.comes_again = True
+                outcome.must_resend = True
                 break
             if source is not None and fate is not DeliveryResult.OUT_OF_ORDER:
                 outcome.moved[source] = source.sequence.position
@@ -136,8 +137,8 @@ class MessageReceiver:
     def _judge_one(
         self, connection: PeerConnection, packet: UserMessage, origin: ArrivalOrigin, batch: ArrivalBatch
     ) -> tuple[DeliveryResult, SourceState | None, UserMessage | None]:
-        if self._departing.is_acknowledgment(packet):
-            stored = self._departing.acknowledge(packet, origin.peer)
+        if self._sender.is_acknowledgment(packet):
+            stored = self._sender.acknowledge(packet, origin.peer)
             return DeliveryResult.ACCEPTED if stored else DeliveryResult.COMES_AGAIN, None, None
         if packet.transaction is not None:
             self._answers_by(connection)
@@ -158,7 +159,7 @@ def _origin(connection: PeerConnection) -> ArrivalOrigin:
 
 
 def _answer(connection: PeerConnection, answers: list[UserMessage | None]) -> None:
-    """Send answers on the session of the messages, as far as its window has room."""
+    """Send answers on the session of the messages, as far as its window allows."""
     for answer in answers:
         if answer is not None and connection.room:
             connection.send(answer, None)

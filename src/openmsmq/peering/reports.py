@@ -1,7 +1,7 @@
 """Reports of traced messages: their content ([MS-MQQB] 3.1.5.8.9, 3.1.7.1.7) and their delivery to the report queue.
 
 A report is an express message for the public queue that the DebugHeader of the traced message names. The sender of a
-packet can name any queue there, so the number of reports and of questions to the directory is limited.
+packet can name any queue there, so the number of reports and of directory lookups is limited.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Locate: TypeAlias = Callable[[names.PublicFormatName], Awaitable[object]]
 
 
 def report_queue_of(packet: UserMessage) -> names.PublicFormatName | None:
-    """The queue that gets reports of a packet; None if it is not traced. Reports and acknowledgments never are
+    """Return the queue for reports of a packet; None if it is not traced. Reports and acknowledgments are never traced
     (deviation D-151)."""
     traced = packet.base.tracing and packet.debug is not None
     if not traced or packet.properties.message_class != MessageClass.NORMAL:
@@ -49,7 +49,7 @@ def report_queue_of(packet: UserMessage) -> names.PublicFormatName | None:
 
 
 def label(packet: UserMessage, hops: int, seconds: int) -> str:
-    """The label of both kinds of report; the time, `seconds` since 1970, is UTC (deviation D-150)."""
+    """Return the label of both kinds of report. `seconds` is the time since 1970 UTC (deviation D-150)."""
     source = str(UUID(bytes_le=packet.user.source_queue_manager)).upper()
     at = datetime.fromtimestamp(seconds, UTC)
     hour, half = (at.hour + 11) % 12 + 1, "AM" if at.hour < 12 else "PM"
@@ -61,14 +61,14 @@ def label(packet: UserMessage, hops: int, seconds: int) -> str:
 
 
 def received_body(packet: UserMessage) -> str:
-    """The body of a report by the receiver of a packet."""
+    """Return the body of a report by the receiver of a packet."""
     destination = message_of(MessagePacket(packet), absolute=False).destination_queue_format_name
     return f"<MESSAGE ID>{packet.user.message_id:08X}</MESSAGE ID>\r\n<TARGET QUEUE>{destination}</TARGET QUEUE>\r\n"
 
 
 def sent_body(packet: UserMessage, address: str) -> str:
-    """The body of a report by the sender of a packet; `address` is the IP address that it went to. The blank in the
-    last line is the specification's."""
+    """Return the body of a report by the sender of a packet; `address` is the IP address to which it was sent. The
+    specification has the blank in the last line."""
     hops = packet.user.routing_count
     return f"{received_body(packet)}<NEXT HOP>{address}</NEXT HOP>\r\n<HOP COUNT>{hops:02X} </HOP COUNT>\r\n"
 
@@ -79,8 +79,8 @@ class Reports:
     def __init__(self, manager: QueueManager, locate: Locate | None, loop: asyncio.AbstractEventLoop) -> None:
         self._manager, self._locate, self._loop = manager, locate, loop
         self._rate = Rate(REPORTS_PER_SECOND)
-        self._waiting: dict[names.PublicFormatName, list[Message]] = {}  # for a directory lookup
-        self._unknown: dict[names.PublicFormatName, float] = {}  # and until when
+        self._waiting: dict[names.PublicFormatName, list[Message]] = {}  # reports that wait for a directory lookup
+        self._unknown: dict[names.PublicFormatName, float] = {}  # queue -> time until which it is not looked up again
         self._tasks: set[asyncio.Task[None]] = set()
 
     def received(self, packet: UserMessage) -> None:
@@ -104,7 +104,7 @@ class Reports:
     def _report(self, queue: names.PublicFormatName, packet: UserMessage, hops: int, body: str) -> None:
         now = self._now()
         if not self._rate.allows(now):
-            logger.debug("a report for %s is discarded: more than %d a second", queue, REPORTS_PER_SECOND)
+            logger.debug("discarding a report for %s: more than %d per second", queue, REPORTS_PER_SECOND)
             return
         report = Message(
             message_class=MessageClass.REPORT, label=label(packet, hops, self._manager.clock() // 1000),
@@ -120,7 +120,7 @@ class Reports:
         try:
             self._manager.arrivals.send_to(queue, report)
         except MsmqError as error:
-            logger.warning("a report for %s is discarded: %s", queue, error)
+            logger.warning("discarding a report for %s: %s", queue, error)
 
     def _ask(self, queue: names.PublicFormatName, report: Message, locate: Locate) -> None:
         waiting = self._waiting.get(queue)
@@ -128,14 +128,14 @@ class Reports:
             if len(waiting) < MOST_WAITING:
                 waiting.append(report)
             else:
-                logger.debug("a report for %s is discarded: %d wait for the directory", queue, MOST_WAITING)
+                logger.debug("discarding a report for %s: %d wait for the directory", queue, MOST_WAITING)
         elif len(self._waiting) < MOST_ASKED:
             self._waiting[queue] = [report]
             task = self._loop.create_task(self._find(queue, locate))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            logger.debug("a report for %s is discarded: the directory is asked for %d queues", queue, MOST_ASKED)
+            logger.debug("discarding a report for %s: %d directory lookups are running", queue, MOST_ASKED)
 
     async def _find(self, queue: names.PublicFormatName, locate: Locate) -> None:
         failure = None
@@ -149,7 +149,7 @@ class Reports:
             for report in reports:
                 self._send(queue, report)
             return
-        logger.info("%d reports for %s are discarded: %s", len(reports), queue, failure)
+        logger.info("discarding %d reports for %s: %s", len(reports), queue, failure)
         if len(self._unknown) >= MOST_UNKNOWN:
             self._unknown.clear()
         self._unknown[queue] = self._now() + UNKNOWN_FOR

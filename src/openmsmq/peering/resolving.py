@@ -23,8 +23,8 @@ from openmsmq.transport.routing import Routing, RoutingFailed
 class ResolvedTarget:
     """A destination: a queue manager by its identifier, or the host of a direct format name.
 
-    `claimed`: a peer that claims the identifier on an open session, for the acknowledgments of what it has sent there.
-    With both host and identifier, that queue manager, which was at this host when it was met last.
+    `claimed`: a peer claims the identifier on an open session, which is used only to acknowledge its messages. With
+    both host and identifier, it is the queue manager last seen at this host.
     """
 
     host: str = ""
@@ -36,21 +36,21 @@ class ResolvedTarget:
         return self.host or f"queue manager {UUID(bytes_le=self.identifier)}"
 
 
-MOST_MET = 10_000  # queue managers whose address is remembered
-MOST_MET_AT_ADDRESS = 256  # of these, claimed by sessions from one address
+MOST_MET = 10_000  # maximum remembered queue managers
+MOST_MET_AT_ADDRESS = 256  # maximum of these claimed by sessions from one address
 
 
 class Unresolved(Exception):
-    """A destination can't be reached. The text has the reason and the remedy."""
+    """A destination cannot be resolved. The text has the reason and the remedy."""
 
 
 class Unknown(Unresolved):
-    """Neither the routing table nor the directory contains the queue manager: only its own contact can provide an
-    address."""
+    """Neither the routing table nor the directory contains the queue manager: its address is known only once it has
+    connected."""
 
 
 def target_of(name: names.SingleFormatName) -> ResolvedTarget | None:
-    """The target of a format name; None for one that this protocol does not serve."""
+    """Return the target of a format name; None if this protocol does not support the name."""
     match name:
         case names.DirectFormatName() if meant := meant_machine(name):
             return ResolvedTarget(name.host.lower(), meant, by_address=True)
@@ -69,7 +69,7 @@ def why(error: OSError) -> str:
 
 
 class Resolver:
-    """Gets the next machine from the routing table, and its address from the system's resolver. Identifiers that the
+    """Finds the next hop in the routing table, and its address through the resolver of the system. Identifiers that the
     table does not contain are looked up in the directory and among earlier contacts."""
 
     def __init__(
@@ -77,11 +77,11 @@ class Resolver:
     ) -> None:
         """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols."""
         self._hosts, self._routing, self._directory = hosts, routing, directory or DirectoryConnection(None)
-        self._met: OrderedDict[bytes, str] = OrderedDict()  # the latest at the end
-        self._at: dict[str, OrderedDict[bytes, None]] = {}  # the same by address
+        self._met: OrderedDict[bytes, str] = OrderedDict()  # latest last
+        self._at: dict[str, OrderedDict[bytes, None]] = {}  # the same entries, by address
 
     def met(self, identifier: bytes, address: str) -> None:
-        """Note that a queue manager with this identifier, or one that claims it, was at this address."""
+        """Record the address of a queue manager that has, or claims, this identifier."""
         self._forget(identifier)
         self._met[identifier] = address
         at_address = self._at.setdefault(address, OrderedDict())
@@ -113,12 +113,12 @@ class Resolver:
         if target.by_address:
             parsed = names.parse_address(target.host)
             if parsed is None:
-                raise Unresolved(f"{target.host} in a format name DIRECT=TCP: is no IP address")
+                raise Unresolved(f"{target.host} in a format name DIRECT=TCP: is not an IP address")
             return [NextHop(str(parsed))]
         return [NextHop(address, target.host) for address in await self._addresses(target.host)]
 
     async def _to_manager(self, target: ResolvedTarget) -> list[NextHop]:
-        """The hops to a queue manager that is named by its identifier."""
+        """Return the hops to a queue manager, given its identifier."""
         try:
             following = self._routing.next_hops(target.identifier)
         except RoutingFailed as error:
@@ -148,10 +148,10 @@ class Resolver:
                 return [NextHop(address, name, identifier) for address in await self._addresses(name)]
             except Unresolved as error:
                 reason = str(error)
-        raise Unresolved(f"no name of {target} in the directory leads to an address: {reason}")
+        raise Unresolved(f"none of the names of {target} in the directory can be resolved: {reason}")
 
     async def _addresses(self, name: str) -> list[str]:
-        """Addresses of a host. Raises Unresolved."""
+        """Return the addresses of a host. Raises Unresolved."""
         parsed = names.parse_address(name)
         if parsed is not None:
             return [str(parsed)]
@@ -159,5 +159,5 @@ class Resolver:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise Unresolved(f"the name {host} does not resolve: {why(error)}") from error
+            raise Unresolved(f"cannot resolve the name {host}: {why(error)}") from error
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))

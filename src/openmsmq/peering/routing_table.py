@@ -1,13 +1,9 @@
 """The static routing table: queue managers, sites and routing links in a TOML file, in place of a directory.
 
-[[queue_manager]]
-name = "HUB"                       # by which the other tables name it
-identifier = "00112233-4455-6677-8899-aabbccddeeff"
-host = "hub.example.com"           # default: the name
-sites = ["east"]
-routing_server = true
-in_routing_servers = []            # messages for it go to one of these
-out_routing_servers = []           # messages from it go to one of these
+[[queue_manager]] name = "HUB"                       # referenced by the other tables identifier =
+"00112233-4455-6677-8899-aabbccddeeff" host = "hub.example.com"           # default: the name sites = ["east"]
+routing_server = true in_routing_servers = []            # messages for it go to one of these out_routing_servers = []
+# messages from it go to one of these
 
 [[site]]
 name = "east"
@@ -41,11 +37,11 @@ _KEYS: Mapping[str, Mapping[str, type]] = {
 
 
 class RoutingTableError(Exception):
-    """The file can't be used; the text names the file, the table and the key."""
+    """The file is invalid; the text names the file, the table and the key."""
 
 
 def load(path: Path | None, own: bytes) -> Routing:
-    """The routing of the queue manager with the identifier `own`; without a file an empty table. Raises
+    """Load the routing table for the queue manager with the identifier `own`; without a file, it is empty. Raises
     RoutingTableError."""
     if path is None:
         return Routing(own)
@@ -62,7 +58,7 @@ def load(path: Path | None, own: bytes) -> Routing:
 def _routing(tables: dict[str, Any], own: bytes) -> Routing:
     for name, value in tables.items():
         if name not in _KEYS or not isinstance(value, list):
-            raise RoutingTableError(f"unknown table {name!r}; known are [[{']], [['.join(_KEYS)}]]")
+            raise RoutingTableError(f"unknown table {name!r}; allowed: [[{']], [['.join(_KEYS)}]]")
         for table in value:
             _check(name, table)
     managers = tables.get("queue_manager", [])
@@ -93,14 +89,14 @@ def _manager(table: dict[str, Any], identifiers: Mapping[str, bytes], sites: set
 def _link(table: dict[str, Any], sites: set[str]) -> RoutingLink:
     pair, cost = _sites(table, "routing_link", sites), table.get("cost", 1)
     if len(pair) != 2 or cost < 0:
-        raise RoutingTableError("a [[routing_link]] has two sites, and a cost of 0 or more")
+        raise RoutingTableError("a [[routing_link]] must have two sites, and a cost of 0 or more")
     return RoutingLink(pair[0], pair[1], cost)
 
 
 def _check(kind: str, table: Any) -> None:
     keys = _KEYS[kind]
     if not isinstance(table, dict):
-        raise RoutingTableError(f"{kind} has to be a table: [[{kind}]]")
+        raise RoutingTableError(f"{kind} must be a table: [[{kind}]]")
     for key, value in table.items():
         if key not in keys:
             raise RoutingTableError(f"[[{kind}]] has no {key!r}; it has {', '.join(keys)}")
@@ -108,7 +104,7 @@ def _check(kind: str, table: Any) -> None:
             isinstance(value, list) and not all(isinstance(one, str) for one in value)
         ):
             what = "a list of names" if keys[key] is list else keys[key].__name__
-            raise RoutingTableError(f"[[{kind}]] {key} is {value!r}, and has to be {what}")
+            raise RoutingTableError(f"[[{kind}]] {key} is {value!r}, allowed: {what}")
 
 
 def _required(kind: str, table: dict[str, Any], key: str) -> str:
@@ -120,19 +116,19 @@ def _required(kind: str, table: dict[str, Any], key: str) -> str:
 def _identifier(table: dict[str, Any]) -> bytes:
     text = _required("queue_manager", table, "identifier")
     if not re.fullmatch(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", text):
-        raise RoutingTableError(f"queue_manager {table['name']}: identifier is {text!r}, and has to be a GUID")
+        raise RoutingTableError(f"queue_manager {table['name']}: identifier is {text!r}, allowed: a GUID")
     return UUID(text).bytes_le
 
 
 def _named(table: dict[str, Any], key: str, identifiers: Mapping[str, bytes]) -> tuple[bytes, ...]:
     for name in table.get(key, []):
         if name not in identifiers:
-            raise RoutingTableError(f"{key} of {table.get('name')} names {name!r}, which is no [[queue_manager]]")
+            raise RoutingTableError(f"{key} of {table.get('name')} names {name!r}, which is not a [[queue_manager]]")
     return tuple(identifiers[name] for name in table.get(key, []))
 
 
 def _sites(table: dict[str, Any], what: str, sites: set[str]) -> tuple[str, ...]:
     for name in table.get("sites", []):
         if name not in sites:
-            raise RoutingTableError(f"{what} names the site {name!r}, which is no [[site]]")
+            raise RoutingTableError(f"{what} names the site {name!r}, which is not a [[site]]")
     return tuple(table.get("sites", []))

@@ -34,19 +34,20 @@ from openmsmq.transport.routing import Routing
 
 logger = logging.getLogger(__name__)
 
-CHUNK_MESSAGES, CHUNK_BYTES = 256, 1 << 20  # messages that get their sequence numbers in one record
-STORE_RETRY = 5.0  # seconds until sequence numbers are stored again after a full disk
+CHUNK_MESSAGES, CHUNK_BYTES = 256, 1 << 20  # maximum messages whose sequence numbers are stored in one record
+STORE_RETRY = 5.0  # seconds until the next attempt to store sequence numbers after a full disk
 
 
 class SentMessage(NamedTuple):
-    """A sent message: the body is left out once it is no longer needed. `number` of a transactional message."""
+    """A sent message: its body is dropped when it is no longer needed. `number` is the sequence number of a
+    transactional message."""
 
     queue: OutgoingQueue
     message: Message
     number: int | None
 
 
-Sent: TypeAlias = SentMessage | None  # the session's record of a packet; None for an answer, which is not kept
+Sent: TypeAlias = SentMessage | None  # value passed to the session for a packet; None for an answer, which is not kept
 
 
 class MessageSender:
@@ -68,7 +69,7 @@ class MessageSender:
         self._manager, self._sequences, self._departure, self._routing = manager, sequences, protection, routing
         self._report_queue, self._when_durable, self._wake, self._later = report_queue, when_durable, wake, later
         self._now = monotonic
-        self._ready: dict[tuple[int, int], Message] = {}  # by queue and message: numbered, and not sent yet
+        self._ready: dict[tuple[int, int], Message] = {}  # queue and message -> numbered message that was not sent yet
 
     def _seconds(self) -> int:
         return self._manager.clock() // 1000
@@ -82,7 +83,7 @@ class MessageSender:
         try:
             return self._next(queue, peer)
         except OutOfResources as error:  # the messages stay in the queue
-            logger.error("messages for %s wait, next try in %d s: %s", queue.destination, STORE_RETRY, error)
+            logger.error("messages for %s wait; next attempt in %d s: %s", queue.destination, STORE_RETRY, error)
             self._later(STORE_RETRY, partial(self._wake, queue))
             return None
 
@@ -122,7 +123,7 @@ class MessageSender:
         try:
             self._departure.protect(packet, packet.user.queue_manager_address)
         except ProtectionError as error:
-            logger.warning("message %s for %s can't be encrypted: %s", message.id, queue.destination, error.detail)
+            logger.warning("cannot encrypt message %s for %s: %s", message.id, queue.destination, error.detail)
             queue.connection_history.append(
                 ConnectionEvent(ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE, self._seconds())
             )
@@ -139,7 +140,7 @@ class MessageSender:
         administration = _named_for_others(message.administration_queue_format_name, machine.computer_name)
         response = _named_for_others(message.response_queue_format_name, machine.computer_name)
         destinations = ""
-        if not message.multiple_destination_signature:  # which covers these names
+        if not message.multiple_destination_signature:  # the signature covers these names
             destinations = _named_for_others(message.destination_multi_queue_format_name, machine.computer_name)
         if administration or response or destinations:
             message = replace(
@@ -207,7 +208,7 @@ class MessageSender:
         return packet, _token(sequence.queue, message, number)
 
     def _number(self, queue: OutgoingQueue, first: Message) -> None:
-        """Assign sequence numbers to a message and those that follow it; they are sent when the numbers are durable."""
+        """Assign sequence numbers to a message and its successors; they are sent when the numbers are durable."""
         outgoing, sequence = self._manager.outgoing, self._sequences.of(queue)
         if sequence.core.exhausted:
             self.put_back(queue, first.lookup_identifier)
@@ -216,7 +217,7 @@ class MessageSender:
         while len(messages) < CHUNK_MESSAGES and size < CHUNK_BYTES:
             try:
                 message = outgoing.take(queue)
-            except OutOfResources:  # the messages so far are sent; the next turn reports the shortage
+            except OutOfResources:  # the numbered messages are sent; the next attempt reports the shortage
                 break
             if message is None:
                 break
@@ -234,7 +235,7 @@ class MessageSender:
             for message in messages:
                 self.put_back(queue, message.lookup_identifier)
             logger.error(
-                "messages for %s can't be sent now, next try in %d s: %s", queue.destination, STORE_RETRY, error
+                "cannot send messages for %s now; next attempt in %d s: %s", queue.destination, STORE_RETRY, error
             )
             self._later(STORE_RETRY, lambda: self._wake(queue))
             return
@@ -272,14 +273,14 @@ class MessageSender:
             present = [message for message in messages if message.lookup_identifier in queue.entries]
             try:
                 self._manager.outgoing.transferred(queue, present)
-            except MessageStorageFailed as error:  # they are sent again, and the peer detects duplicates
-                logger.error("messages for %s were sent and can't be removed: %s", queue.destination, error)
+            except MessageStorageFailed as error:  # they are resent, and the peer detects duplicates
+                logger.error("messages for %s were sent but cannot be removed: %s", queue.destination, error)
                 for message in present:
                     self.put_back(queue, message.lookup_identifier)
 
     def is_acknowledgment(self, packet: UserMessage) -> bool:
-        """Whether a packet is an OrderAck or FinalAck for this queue manager: it is for the order queue, with a class
-        of theirs (deviation D-89)."""
+        """Whether a packet is an OrderAck or FinalAck for this queue manager: a message of these classes for the order
+        queue (deviation D-89)."""
         name, message_class = packet.user.destination, packet.properties.message_class
         address = packet.user.queue_manager_address
         if name is None or not (address == NO_GUID or self._manager.machine.has_identifier(address)):
@@ -296,7 +297,7 @@ class MessageSender:
     def acknowledge(self, packet: UserMessage, peer: bytes) -> bool:
         """Process an OrderAck or a FinalAck ([MS-MQQB] 3.1.5.6, 3.1.5.7). One that matches no message is ignored.
 
-        Returns False if it could not be stored and has to be sent again."""
+        Returns False if it could not be stored and must be resent."""
         properties = packet.properties
         try:
             if properties.message_class == MessageClass.ORDER_ACK:
@@ -313,7 +314,7 @@ class MessageSender:
     def _order_ack(self, body: OrderAckBody, peer: bytes) -> None:
         sequence = self._sequences.find(body)
         if sequence is None:
-            logger.debug("queue manager %s acknowledged a sequence that is not known, or no more", _text(peer))
+            logger.debug("queue manager %s acknowledged an unknown sequence", _text(peer))
             return
         if not sequence.peer or not self._may_acknowledge(sequence, peer):
             _ignored(sequence.queue, peer)
@@ -365,7 +366,7 @@ def _text(identifier: bytes) -> str:
 def _ignored(queue: OutgoingQueue, peer: bytes) -> None:
     logger.warning(
         "messages for %s wait for an acknowledgment of their next hop; one came from queue manager %s and is ignored. "
-        "If messages go there by a router, put both into routing_file", queue.destination, _text(peer),
+        "If a router forwards messages to it, add both to routing_file", queue.destination, _text(peer),
     )  # fmt: skip
 
 
@@ -378,8 +379,8 @@ def _token(queue: OutgoingQueue, message: Message, number: int | None) -> SentMe
 
 @lru_cache(NAMES_KEPT)
 def _named_for_others(format_name: str, computer: str) -> str:
-    """The format name under which another machine finds queues that are named as those of this machine; empty if the
-    name is good as it is (deviation D-108)."""
+    """Return the format name that identifies a queue of this machine on other machines; empty if the name needs no
+    change (deviation D-108)."""
     if not format_name:
         return ""
     try:

@@ -1,7 +1,7 @@
-"""The transactional sequences of outgoing queues, with the messages that their numbers were given to.
+"""The transactional sequences of outgoing queues, and the messages that have their numbers.
 
-A number is durable before its message leaves, and stays with it for good (deviation D-97): `QueueSequence.number`
-gives numbers to many messages at once, and `ready` says that the store has them.
+A number is durable before its message is sent, and is never changed (deviation D-97). `QueueSequence.number` assigns
+numbers to many messages at once; `ready` is called when they are durable.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from openmsmq.transport.sequence import OutgoingSequence, SequenceId
 
 
 class Identifiers:
-    """Gives TxSequenceIDs, each greater than all before, also after a restart (deviation D-97)."""
+    """Assigns TxSequenceIDs, each higher than all earlier ones, also after a restart (deviation D-97)."""
 
     def __init__(self, last: SequenceId, seconds: Callable[[], int]) -> None:
-        """`seconds` since 1970 UTC."""
+        """`seconds` is the time since 1970 UTC."""
         self._last, self._seconds = last, seconds
 
     def new(self) -> SequenceId:
@@ -38,8 +38,8 @@ class QueueSequence:
 
     Attributes:
         peer: the queue manager on whose session the latest message was sent; empty before.
-        pending: durable numbers whose messages are to be sent, in order.
-        is_waiting: numbers were given, and are not durable yet.
+        pending: durable numbers of messages to be sent, in order.
+        is_waiting: numbers were assigned that are not durable yet.
     """
 
     queue: OutgoingQueue
@@ -48,12 +48,12 @@ class QueueSequence:
     pending: deque[int] = field(default_factory=deque)
     is_waiting: bool = False
     messages: dict[int, int] = field(default_factory=dict)  # number -> lookup identifier, unacknowledged
-    chunks: dict[int, int] = field(default_factory=dict)  # first number -> last number of what was stored together
+    chunks: dict[int, int] = field(default_factory=dict)  # first number -> last number of each stored record
     is_stored: bool = False
 
     def number(self, lookup_identifiers: Sequence[int]) -> tuple[list[int], list[Operation]]:
-        """Give numbers to messages. The operations have to be durable before `ready` is called; if they can't be
-        stored, call `take_back`."""
+        """Assign numbers to messages. The returned operations must be durable before `ready` is called; if they cannot
+        be stored, call `take_back`."""
         core, number = self.core, self.queue.number
         first = core.next_number
         numbers = [core.assign() for _ in lookup_identifiers]
@@ -66,26 +66,26 @@ class QueueSequence:
         return numbers, operations
 
     def stored(self) -> None:
-        """The definitions returned by `number` are stored, possibly not yet durable."""
+        """Record that the operations returned by `number` are stored, possibly not yet durably."""
         self.is_stored = True
 
     def take_back(self, numbers: Sequence[int]) -> None:
-        """The definitions returned by `number` could not be stored; return its numbers for reuse."""
+        """Release the numbers assigned by `number` for reuse, because its operations could not be stored."""
         self.is_waiting = False
         self.chunks.pop(numbers[0], None)
         for number in numbers:
             self.withdraw(number)
 
     def ready(self, numbers: Iterable[int]) -> None:
-        """These numbers are durable."""
+        """Record that these numbers are durable."""
         self.is_waiting = False
         self.pending.extend(number for number in numbers if number in self.messages)
 
     def rewind(self) -> None:
-        """Everything unacknowledged is to be sent again, in order."""
+        """Mark all unacknowledged messages to be resent in order."""
         if not self.is_waiting:
             self.pending = deque(self.core.unacknowledged)
-        else:  # what is not durable follows by itself
+        else:  # numbers that are not durable yet follow when they are
             durable_until = max((last for first, last in self.chunks.items() if last < self._newest), default=0)
             self.pending = deque(number for number in self.core.unacknowledged if number <= durable_until)
 
@@ -94,7 +94,8 @@ class QueueSequence:
         return max(self.chunks.values(), default=0)
 
     def previous(self, number: int) -> int:
-        """PreviousTxSequenceNumber of a message that is sent now; what has left the queue otherwise is passed over."""
+        """Return PreviousTxSequenceNumber of a message that is sent now; messages that were removed from the queue are
+        skipped."""
         while (before := self.core.previous(number)) in self.messages and not self._is_there(before):
             self.withdraw(before)
         return before
@@ -103,12 +104,12 @@ class QueueSequence:
         return self.messages[number] in self.queue.entries
 
     def withdraw(self, number: int) -> None:
-        """The message of a number has left the queue without an OrderAck."""
+        """Record that the message of a number was removed from the queue without an OrderAck."""
         if self.messages.pop(number, None) is not None:
             self.core.withdraw(number)
 
     def acknowledged(self, body: OrderAckBody, now: float) -> tuple[list[int], list[Operation]]:
-        """Messages that an OrderAck completes, and what joins the batch of their removal."""
+        """Return the messages that an OrderAck completes, and operations for the batch of their removal."""
         before, identifier = self.core.last_ack, self.core.identifier
         done = self.core.acknowledged(body, now)
         if self.core.last_ack == before and self.core.identifier == identifier:
@@ -137,8 +138,8 @@ class QueueSequence:
         return [durable.put_identifier(core.identifier), durable.put_sequence(self.queue.number, stored)]
 
     def report_resending(self, now: float, seconds: int) -> None:
-        """Write when everything is sent again ([MS-MQQB] 3.1.5.6, 3.1.5.8.8): `now` by the clock of the sequence, which
-        never goes back, is `seconds` since 1970 UTC."""
+        """Update the time of the next resend for management ([MS-MQQB] 3.1.5.6, 3.1.5.8.8). `now` is a time of the
+        monotonic clock of the sequence, which corresponds to `seconds` since 1970 UTC."""
         core, info = self.core, self.queue.transfer_info
         deadline = core.next_deadline
         info.eod_resend_interval = core.resend_interval // 1000
@@ -146,7 +147,7 @@ class QueueSequence:
         info.eod_resend_time = 0 if deadline is None else seconds + int(max(0.0, deadline - now)) // 1000
 
     def report(self, now: float, seconds: int, *, ordered: bool = False) -> None:
-        """Write OutgoingTransferInfo ([MS-MQQB] 3.1.5.8.8). `ordered`: an OrderAck has come just now."""
+        """Update OutgoingTransferInfo ([MS-MQQB] 3.1.5.8.8). `ordered`: an OrderAck has just arrived."""
         self.report_resending(now, seconds)
         core, info = self.core, self.queue.transfer_info
         unacknowledged = core.unacknowledged
@@ -167,7 +168,7 @@ class QueueSequence:
 
 
 class Sequences:
-    """The sequences of all outgoing queues that have sent something in a transaction."""
+    """The sequences of all outgoing queues that have sent transactional messages."""
 
     def __init__(
         self, definitions: Mapping[bytes, bytes], queues: Iterable[OutgoingQueue], seconds: Callable[[], int]
@@ -179,7 +180,7 @@ class Sequences:
         self._recover(definitions, {queue.number: queue for queue in queues})
 
     def _recover(self, definitions: Mapping[bytes, bytes], queues: Mapping[int, OutgoingQueue]) -> None:
-        """Resume sequences with messages that wait for an OrderAck; the others start over when they are needed."""
+        """Resume sequences with messages that wait for an OrderAck; the others are restarted when needed."""
         numbers: dict[int, dict[int, tuple[int, ...]]] = {}
         for name, value in definitions.items():
             if name.startswith(durable.NUMBERS_PREFIX):
@@ -203,7 +204,7 @@ class Sequences:
     def _recovered(
         self, queue: OutgoingQueue, stored: durable.StoredSequence, chunks: Mapping[int, tuple[int, ...]]
     ) -> QueueSequence | None:
-        """None if no message of it is left in the queue."""
+        """Return the recovered sequence; None if none of its messages is left in the queue."""
         messages = {
             number: key
             for first, keys in chunks.items()
@@ -221,7 +222,7 @@ class Sequences:
         return sequence
 
     def of(self, queue: OutgoingQueue) -> QueueSequence:
-        """The sequence of a queue, begun where there is none."""
+        """Return the sequence of a queue; create it if there is none."""
         sequence = self._by_queue.get(queue)
         if sequence is None:
             core = OutgoingSequence(partial(self._new_identifier, queue))
@@ -237,16 +238,16 @@ class Sequences:
         return identifier
 
     def get(self, queue: OutgoingQueue) -> QueueSequence | None:
-        """The sequence of a queue, if it has one."""
+        """Return the sequence of a queue, or None."""
         return self._by_queue.get(queue)
 
     def find(self, body: OrderAckBody) -> QueueSequence | None:
-        """The sequence that an OrderAck names."""
+        """Return the sequence that an OrderAck names."""
         queue = self._by_identifier.get(SequenceId(body.sequence_timestamp, body.sequence_ordinal))
         return None if queue is None else self._by_queue.get(queue)
 
     def reload(self, definitions: Mapping[bytes, bytes], queue: OutgoingQueue) -> None:
-        """A change of a sequence could not be stored: what the store has is true."""
+        """Restore a sequence from the store, because a change of it could not be stored."""
         self.forget(queue)
         of_queue = {
             name: value
@@ -260,7 +261,7 @@ class Sequences:
         return iter(list(self._by_queue.values()))
 
     def forget(self, queue: OutgoingQueue) -> None:
-        """The removal returned by `removal` is stored."""
+        """Remove a sequence, after the operations of `removal` have been stored."""
         if (sequence := self._by_queue.pop(queue, None)) is not None:
             self._by_identifier.pop(sequence.core.identifier, None)
 

@@ -1,4 +1,4 @@
-"""Port 1801: sessions that others open and those that outgoing queues need, and what both carry."""
+"""Sessions on port 1801: incoming ones and those opened for outgoing queues, and their messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from openmsmq.transport.settings import WINDOW_SIZE
 logger = logging.getLogger(__name__)
 
 BACKLOG = 512
-HEARTBEAT = 1.0  # seconds between looks at the resend timers
+HEARTBEAT = 1.0  # seconds between checks of the resend timers
 BEATS_BETWEEN_SWEEPS = 60
 
 
@@ -70,15 +70,15 @@ class MessageService:
         loop: asyncio.AbstractEventLoop,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`may_write` is asked before anything is sent."""
+        """`may_write` is called before each write."""
         self._may_write = may_write
         self._manager, self._options, self._loop = manager, options, loop
         self._settings = SessionSettings(manager.machine.identifier)
         self._routing = options.routing or Routing(manager.machine.identifier)
         self._destinations: dict[ResolvedTarget, Destination] = {}
-        self._serving: dict[PeerConnection, set[Destination]] = {}  # every connection, and who sends on it
-        # Open sessions by the identifier of the peer. Acknowledgments take the last one: that which was opened last, or
-        # on which the peer last sent transactions.
+        self._serving: dict[PeerConnection, set[Destination]] = {}  # connection -> destinations that send on it
+        # Open sessions by the identifier of the peer. Acknowledgments use the last one: the one opened last, or the one
+        # on which the peer last sent transactional messages.
         self._living: dict[bytes, list[PeerConnection]] = {}
         self._owed: dict[bytes, set[OutgoingQueue]] = {}  # acknowledgments for peers without a session
         self._limits = SessionLimits(options, self._serving, manager.machine.identifier)
@@ -87,21 +87,21 @@ class MessageService:
         self._known = KnownAddresses(
             definitions, manager.arrivals.note, self._seconds, follow=options.trust_queue_manager_identifiers
         )  # fmt: skip
-        self._finder = Dialer(manager, self._resolver, self._known, self, self._limits, options, self._settings, loop)
+        self._dialer = Dialer(manager, self._resolver, self._known, self, self._limits, options, self._settings, loop)
         self._sequences = Sequences(definitions, manager.registry.outgoing.values(), self._seconds)
         self._sources = Sources(definitions, manager.registry.queues)
         self._duplicates = Duplicates(definitions, self._now(), options.max_sessions * WINDOW_SIZE)
         self._arrival = Arrival(
             manager, self._duplicates, self._sources, options.policy, self._routing, protections.arrival, self._now
         )
-        self._departing = MessageSender(
+        self._sender = MessageSender(
             manager, self._sequences, protections.departure, self._routing, options.report_queue, when_durable,
             self.wake, loop.call_later, self._now,
         )  # fmt: skip
         self._order_acks = OrderAcks(manager, self._sources, loop)
         self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
         judge = MessageReceiver(
-            self._arrival, self._departing, self._order_acks, self._reports, when_durable, self._answers_by,
+            self._arrival, self._sender, self._order_acks, self._reports, when_durable, self._answers_by,
             self._known.met,
         )  # fmt: skip
         self._holding = PendingLookups(protections.arrival.look_up, judge.judge, loop)
@@ -114,10 +114,12 @@ class MessageService:
         return self._loop.time() * 1000
 
     def fetched(self, messages: Iterable[Message]) -> tuple[list[Operation], Callable[[], None]]:
-        """Messages that a relay takes from another queue manager, and that their sender sends here as well if that one
-        did not acknowledge them: then they are duplicates. Those of transactions have sequences in place of that.
+        """Record messages that a relay reads from another queue manager. If that one did not acknowledge them, their
+        sender sends them here, too: then they are duplicates. Transactional messages are detected by their sequences
+        instead.
 
-        Returns what joins their batch, and what is called, before anything else arrives, once the batch is stored.
+        Returns operations for their batch, and a function to be called once the batch is stored, before other messages
+        are processed.
         """
         now = self._now()
         late = self._seconds() - LIFETIME // 1000
@@ -137,7 +139,7 @@ class MessageService:
     # -- start and stop ------------------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen, and begin to send what waits. Returns the address. Raises OSError."""
+        """Listen, and start sending waiting messages. Returns the address. Raises OSError."""
         orphans = [*self._sequences.orphans, *self._sources.orphans]
         if orphans:
             self._manager.arrivals.note(orphans)
@@ -148,7 +150,7 @@ class MessageService:
         return str(address[0]), int(address[1])
 
     def stop(self) -> None:
-        """Close every session; what is not acknowledged is sent again after the next start."""
+        """Close all sessions. Unacknowledged messages are resent after the next start."""
         self._stopped = True
         if self._server is not None:
             self._server.close()
@@ -158,13 +160,13 @@ class MessageService:
         if self._reports is not None:
             self._reports.stop()
         for destination in list(self._destinations.values()):
-            self._finder.cancel(destination)
+            self._dialer.cancel(destination)
         for connection in list(self._serving):
             connection.close()
 
     @property
     def sessions(self) -> int:
-        """How many connections there are."""
+        """Number of connections."""
         return len(self._serving)
 
     def open_sessions(self) -> list[tuple[str, str, float]]:
@@ -179,7 +181,8 @@ class MessageService:
     # -- Transport -----------------------------------------------------------------------------------------------
 
     def wake(self, queue: OutgoingQueue | None = None) -> None:
-        """Something may have become transferable in a queue, or in any of them, or may not be transferred any more."""
+        """Handle a change in a queue, or in any queue: messages may be transferable now, or may not be transferred any
+        longer."""
         if self._stopped:
             return
         if not self._manager.outgoing.online:
@@ -204,7 +207,8 @@ class MessageService:
         sequence = self._sequences.get(queue)
         if sequence is None or not sequence.core.unacknowledged:
             raise MsmqError(
-                HResult.MQ_ERROR, f"no message of the outgoing queue for {queue.destination} waits for an order ack"
+                HResult.MQ_ERROR,
+                f"no message of the outgoing queue for {queue.destination} waits for an order acknowledgment",
             )
         self._send_again(sequence)
 
@@ -217,7 +221,7 @@ class MessageService:
 
     def _go_offline(self) -> None:
         for destination in list(self._destinations.values()):  # closing forgets those that nothing waits for
-            self._finder.cancel(destination)
+            self._dialer.cancel(destination)
             if destination.connection is not None:
                 destination.connection.close()
 
@@ -231,9 +235,9 @@ class MessageService:
             else:
                 self._owed.setdefault(target.identifier, set()).add(queue)
         elif target is None:
-            machine = self._departing.machine_of(queue.destination, queue.first())
+            machine = self._sender.machine_of(queue.destination, queue.first())
             target = ResolvedTarget(identifier=machine) if machine != NO_GUID else None
-        if target is None:  # a public queue that the directory has not been asked for yet, which it is every minute
+        if target is None:  # a public queue that is not located yet; the directory is queried every minute
             queue.link = OutgoingState.NEED_VALIDATION
             return None
         destination = self._destinations.get(target)
@@ -242,18 +246,18 @@ class MessageService:
         return destination
 
     def _want(self, destination: Destination) -> None:
-        """There is something to send: send it, or find the way."""
+        """Send messages of a destination, or start connecting to it."""
         living = self.living(destination.target.identifier)
         if destination.connection is None and living is not None and destination.target.claimed:
             self._use(destination, living)
         if destination.connection is not None:
             self._pump(destination)
         else:
-            self._finder.messages_wait(destination)
+            self._dialer.messages_wait(destination)
 
     def _answers_by(self, connection: PeerConnection) -> None:
-        """A session delivers transactional messages: acknowledgments for its peer use it, regardless of other sessions
-        that that they are with the same queue manager."""
+        """Use a session that delivers transactional messages for acknowledgments to its peer, even if other sessions
+        claim to be with the same queue manager."""
         if self.living(connection.session.peer) is not connection and not connection.is_over:
             self._answer_on(connection)
 
@@ -273,30 +277,30 @@ class MessageService:
             self._use(destination, connection)
             self._pump(destination)
 
-    # -- finding.Sessions ----------------------------------------------------------------------------------------
+    # -- dialing.PeerSessions ----------------------------------------------------------------------------------------
 
     def living(self, peer: bytes) -> PeerConnection | None:
-        """See `finding.Sessions`."""
+        """See `dialing.PeerSessions`."""
         sessions = self._living.get(peer)
         return sessions[-1] if sessions else None
 
     def living_at(self, peer: bytes, address: str) -> PeerConnection | None:
-        """See `finding.Sessions`."""
+        """See `dialing.PeerSessions`."""
         return next((one for one in reversed(self._living.get(peer, [])) if one.address == address), None)
 
     def take(self, destination: Destination, connection: PeerConnection) -> None:
-        """See `finding.Sessions`."""
+        """See `dialing.PeerSessions`."""
         self._use(destination, connection)
         self._pump(destination)
 
     def make(self, make_session: Callable[[float], MqqbSession[Sent]]) -> PeerConnection:
-        """See `finding.Sessions`."""
+        """See `dialing.PeerSessions`."""
         connection = PeerConnection(self._loop, self, make_session)
         self._serving[connection] = set()
         return connection
 
     def connected_for(self, destination: Destination, connection: PeerConnection) -> None:
-        """See `finding.Sessions`."""
+        """See `dialing.PeerSessions`."""
         if connection.is_over:
             self._ended(destination, connection)
         else:
@@ -310,7 +314,7 @@ class MessageService:
     # -- connections ---------------------------------------------------------------------------------------------
 
     def _accept(self) -> PeerConnection:
-        """For each connection that others make."""
+        """Return the protocol of an incoming connection."""
 
         def make(now: float) -> MqqbSession[Sent]:
             return MqqbSession.acceptor(self._settings, now, lambda request: self._limits.admits(connection, request))
@@ -319,26 +323,26 @@ class MessageService:
         return connection
 
     def accepts(self, address: str) -> bool:
-        """Whether a session that a host, by its IP address, opened now would be accepted."""
+        """Whether a session opened now from an IP address would be accepted."""
         return self._limits.accepts(address)
 
     def connected(self, connection: PeerConnection) -> bool:
-        """See `connection.Owner`."""
+        """See `connection.ConnectionOwner`."""
         return self._limits.connected(connection.address)
 
     def buffers(self, connection: PeerConnection, change: int) -> bool:
-        """See `connection.Owner`."""
+        """See `connection.ConnectionOwner`."""
         return self._limits.buffers(connection, change)
 
     def identified(self, connection: PeerConnection, peer: bytes) -> None:
-        """See `connection.Owner`."""
+        """See `connection.ConnectionOwner`."""
         if connection.address:
             self._resolver.met(peer, connection.address)
         for destination in self._serving.get(connection, ()):
             destination.record(ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self._seconds())
 
     def opened(self, connection: PeerConnection) -> None:
-        """See `connection.Owner`."""
+        """See `connection.ConnectionOwner`."""
         self._answer_on(connection)
         for destination in list(self._serving.get(connection, ())):
             if destination.target == ResolvedTarget(identifier=connection.session.peer):
@@ -351,16 +355,17 @@ class MessageService:
             self._pump(destination)
 
     def writable(self, connection: PeerConnection) -> None:
-        """See `connection.Owner`."""
+        """See `connection.ConnectionOwner`."""
         for destination in list(self._serving.get(connection, ())):
             self._pump(destination)
 
     def may_write(self) -> bool:
-        """See `connection.Owner`."""
+        """See `connection.ConnectionOwner`."""
         return self._may_write()
 
     def closed(self, connection: PeerConnection, event: Closed[Sent]) -> None:
-        """See `connection.Owner`. What was sent and not acknowledged returns to its queue."""
+        """See `connection.ConnectionOwner`. Messages that were sent but not acknowledged are put back into their
+        queue."""
         destinations = self._serving.pop(connection, set())
         self._limits.closed(connection.address)
         peer = connection.session.peer
@@ -381,51 +386,53 @@ class MessageService:
             if self._options.transfers is not None:
                 self._options.transfers.lost(token.message)
             if token.number is None:
-                self._departing.put_back(token.queue, token.message.lookup_identifier)
+                self._sender.put_back(token.queue, token.message.lookup_identifier)
         for destination in destinations:
             if event.reason is CloseReason.REFUSED:
                 destination.record(ConnectionStatus.CONNECTION_REFUSED, self._seconds(), destination.reaching.hop)
             if event.reason not in (CloseReason.IDLE, CloseReason.LOCAL):
                 detail = event.detail or event.reason.value
-                self._finder.record_failure(destination, f"the session with {connection.address} ended: {detail}")
+                self._dialer.record_failure(destination, f"the session with {connection.address} ended: {detail}")
             self._ended(destination, connection)
 
     def _ended(self, destination: Destination, connection: PeerConnection) -> None:
-        """A destination has lost its connection."""
+        """Handle the loss of the connection of a destination."""
         if destination.connection is connection:
             destination.connection = None
         for queue in list(destination.members):
             if queue.deleted:
                 destination.leave(queue)
             elif (sequence := self._sequences.get(queue)) is not None:
-                self._departing.release(sequence)
+                self._sender.release(sequence)
         waits = destination.has_messages and not self._stopped and self._manager.outgoing.online
         destination.show(OutgoingState.WAITING if waits else None)
-        if destination.target.claimed:  # acknowledgments that are left have to find another way
+        if destination.target.claimed:  # remaining acknowledgments are sent to another destination
             for queue in list(destination.members):
                 destination.leave(queue)
                 self._loop.call_soon(self.wake, queue)
             return
-        if waits and destination.reaching.state is ConnectState.IDLE:  # another's session has carried its messages
-            self._finder.messages_wait(destination)
+        if (
+            waits and destination.reaching.state is ConnectState.IDLE
+        ):  # its messages were sent on the session of another destination
+            self._dialer.messages_wait(destination)
             return
-        self._finder.carry_out(destination, destination.reaching.ended(waits, self._now()))
+        self._dialer.carry_out(destination, destination.reaching.ended(waits, self._now()))
         if not destination.members and self._destinations.get(destination.target) is destination:
-            self._finder.cancel(destination)
+            self._dialer.cancel(destination)
             del self._destinations[destination.target]
 
     # -- sending -------------------------------------------------------------------------------------------------
 
     def _pump(self, destination: Destination) -> None:
-        """Send what the window allows, a message of each queue in turn."""
+        """Send messages, one of each queue in rotation, until the window is full."""
         connection = destination.connection
         if connection is None or connection.is_over:
             return
         transfers = self._options.transfers
         while connection.room and (queue := destination.next_queue()) is not None:
-            following = self._departing.next(queue, connection.session.peer)
+            following = self._sender.next(queue, connection.session.peer)
             if following is None:
-                destination.nothing_from(queue)
+                destination.remove_idle(queue)
                 continue
             packet, token = following
             connection.send(packet, token)
@@ -437,8 +444,8 @@ class MessageService:
         connection.flush()
 
     def acknowledged(self, connection: PeerConnection, tokens: tuple[Sent, ...]) -> None:
-        """See `connection.Owner`. Transactional messages wait for their OrderAck besides."""
-        self._departing.arrived(tokens)
+        """See `connection.ConnectionOwner`. Transactional messages also wait for their OrderAck."""
+        self._sender.arrived(tokens)
         if self._options.transfers is not None:
             for token in tokens:
                 if token is not None:
@@ -449,17 +456,17 @@ class MessageService:
     # -- receiving -----------------------------------------------------------------------------------------------
 
     def received(self, connection: PeerConnection, messages: list[MessageReceived]) -> None:
-        """See `connection.Owner`."""
+        """See `connection.ConnectionOwner`."""
         self._holding.received(connection, messages)
 
     # -- resending ---------------------------------------------------------------------
 
     def _send_again(self, sequence: QueueSequence) -> None:
-        self._departing.release(sequence)
+        self._sender.release(sequence)
         self.wake(sequence.queue)
 
     def _sweep(self) -> None:
-        """Forget what is kept of deleted queues. Not every time, for there may be many queues."""
+        """Remove the state of deleted queues. Not at each call, because there may be many queues."""
         self._beats += 1
         if self._beats % BEATS_BETWEEN_SWEEPS:
             return
@@ -470,7 +477,7 @@ class MessageService:
             if number not in queues:
                 try:
                     self._forget_sources(self._sources.of_queue(number))
-                except MsmqError as error:  # the next time
+                except MsmqError as error:  # retried at the next call
                     logger.warning("incoming sequences of a deleted queue stay in the store for now: %s", error)
 
     def forget_sequence(self, queue: Queue, source: bytes) -> bool:
@@ -483,7 +490,7 @@ class MessageService:
         return bool(known)
 
     def _forget_sources(self, sources: Collection[SourceState]) -> None:
-        """Raises MessageStorageFailed; then all of them are still known, in memory as in the store."""
+        """Remove sequences. Raises MessageStorageFailed; then none is removed, in memory or in the store."""
         self._manager.arrivals.note([operation for each in sources for operation in self._sources.removal(each)])
         for each in sources:
             self._sources.forget(each)
@@ -494,14 +501,14 @@ class MessageService:
         return place is not None and ResolvedTarget(identifier=place.machine) not in self._destinations
 
     def _beat(self) -> None:
-        """Once a second: what waits for an OrderAck for too long is sent again (3.1.6.5), and what is gone is
-        forgotten."""
+        """Run once per second: resend messages that have waited too long for an OrderAck (3.1.6.5), and remove obsolete
+        state."""
         self._heartbeat = self._loop.call_later(HEARTBEAT, self._beat)
         for queue in list(self._manager.registry.outgoing.values()):
             if queue.entries and queue.link is OutgoingState.NEED_VALIDATION and self._has_place(queue):
                 self.wake(queue)
         for destination in [one for one in self._destinations.values() if one.is_unused]:
-            self._finder.cancel(destination)
+            self._dialer.cancel(destination)
             del self._destinations[destination.target]
         self._sweep()
         for _ in LEFT_OUT.each(
@@ -514,12 +521,12 @@ class MessageService:
             try:
                 self._manager.arrivals.note(self._sequences.removal(sequence.queue))
                 self._sequences.forget(sequence.queue)
-            except MsmqError as error:  # the next time
+            except MsmqError as error:  # retried at the next call
                 logger.warning("the sequence of the deleted queue for %s stays: %s", sequence.queue.destination, error)
         elif sequence.core.tick(self._now()):
             sequence.report_resending(self._now(), self._seconds())
             logger.warning(
-                "%d messages for %s have no order acknowledgment and are sent again",
+                "%d messages for %s have no order acknowledgment and are resent",
                 len(sequence.core.unacknowledged), sequence.queue.destination,
             )  # fmt: skip
             self._send_again(sequence)

@@ -90,7 +90,7 @@ class RequestChannel(asyncio.BufferedProtocol):
     def _give_up(self, what: str) -> None:
         """Close the connection, because the rest of the stream cannot be parsed. The child process then ends and is
         restarted."""
-        logger.error("the %s process sent %s; the connection to it is closed", self._name, what)
+        logger.error("the %s process sent %s; closing the connection to it", self._name, what)
         self._parts = [bytearray(HEADER.size)]
         if self._transport is not None:
             self._transport.abort()

@@ -85,7 +85,7 @@ class ChildProcess:
                 ours.close()
                 reason = f"{self._program.name}: {sys.executable} cannot be run: {error.strerror}"
                 raise OSError(error.errno, reason) from error
-            # Not an argument, which every user of the machine could read.
+            # Settings are not passed as arguments, which every user of the machine could read.
             assert process.stdin is not None
             process.stdin.write(settings.encode() + b"\n")
             process.stdin.close()
@@ -116,7 +116,7 @@ class ChildProcess:
             if loop.time() - started >= _HEALTHY:
                 pause = _FIRST_PAUSE
             logger.error(
-                "the %s process %s; %s; it is started again in %.1f s",
+                "the %s process %s; %s; restarting it in %.1f s",
                 self._program.name, _described(code), self._program.cut_off, pause,
             )  # fmt: skip
             while True:
@@ -126,7 +126,7 @@ class ChildProcess:
                     serving = await self._launch()
                     break
                 except OSError as error:
-                    logger.error("%s; next try in %.1f s", error, pause)
+                    logger.error("%s; next attempt in %.1f s", error, pause)
 
     async def _end(self) -> int:
         """Wait for the process to end, after its connection was closed; kill it after `_END`. Returns the exit code."""

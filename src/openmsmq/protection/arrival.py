@@ -150,7 +150,7 @@ class ArrivalProtection:
 
     def _decrypted(self, packet: UserMessage) -> bytes:
         if packet.user.queue_manager_address == NO_GUID:
-            raise ProtectionError(CryptoFault.BAD_ENCRYPTION, "an encrypted body for a direct format name")
+            raise ProtectionError(CryptoFault.BAD_ENCRYPTION, "a message to a direct format name cannot be decrypted")
         return self.decrypt(packet)
 
     # -- steps that are also used for local sends --------------------------------------------------------------
@@ -213,9 +213,7 @@ def check_authentication(demanded: bool, level: int, sender_type: int) -> None:
     """Check the authentication that a queue demands. Deviation D-140: a signature without a sender proves only
     integrity, so it does not satisfy a queue with PROPID_Q_AUTHENTICATE. Raises ProtectionError NOT_AUTHENTICATED."""
     if demanded and not (level and sender_type):
-        raise ProtectionError(
-            CryptoFault.NOT_AUTHENTICATED, "the queue takes only messages of senders that are authenticated"
-        )
+        raise ProtectionError(CryptoFault.NOT_AUTHENTICATED, "the queue accepts only messages of authenticated senders")
 
 
 def sender_of(security: SecurityHeader) -> str:

@@ -63,7 +63,7 @@ def unpack_certificates(data: bytes) -> list[UserCertificate]:
             raise BadPacket(f"MQUSERSIGNCERT: the digest is {digest.hex()}, the certificate's {entry.digest.hex()}")
         entries.append(entry)
     if reader.remaining:
-        raise BadPacket(f"MQUSERSIGNCERTS: {reader.remaining} bytes behind the last certificate")
+        raise BadPacket(f"MQUSERSIGNCERTS: {reader.remaining} bytes follow the last certificate")
     return entries
 
 
@@ -74,7 +74,9 @@ def public_key_of(certificate: bytes) -> RsaPublicKey:
     Raises ProtectionError NO_CERTIFICATE, BAD_CERTIFICATE.
     """
     if not certificate:
-        raise ProtectionError(CryptoFault.NO_CERTIFICATE, "there is a signature, but no certificate to verify it with")
+        raise ProtectionError(
+            CryptoFault.NO_CERTIFICATE, "the message has a signature, but no certificate to verify it"
+        )
     if len(certificate) > MAXIMUM_CERTIFICATE:
         raise _bad(f"it has {len(certificate)} bytes, at most {MAXIMUM_CERTIFICATE}")
     try:
@@ -82,7 +84,7 @@ def public_key_of(certificate: bytes) -> RsaPublicKey:
     except Exception as error:  # several types without a common base class
         raise _bad(str(error)) from None
     if not isinstance(key, RSAPublicKey):
-        raise _bad("its key is not RSA's")
+        raise _bad("its key is not an RSA key")
     numbers = key.public_numbers()
     try:
         return RsaPublicKey(numbers.n, numbers.e)
@@ -114,4 +116,4 @@ def describe(certificate: bytes) -> tuple[str, int, str]:
 
 
 def _bad(reason: str) -> ProtectionError:
-    return ProtectionError(CryptoFault.BAD_CERTIFICATE, f"the sender's certificate can't be used: {reason}")
+    return ProtectionError(CryptoFault.BAD_CERTIFICATE, f"cannot use the certificate of the sender: {reason}")

@@ -97,7 +97,7 @@ class DepartureProtection:
                 return Choice(offered, allowed[0], key)
         raise ProtectionError(
             CryptoFault.COULD_NOT_ENCRYPT,
-            f"no key of the destination is for privacy level {level} and a cipher allowed here",
+            f"the destination has no key for privacy level {level} and a cipher allowed here",
         )
 
 

@@ -35,7 +35,7 @@ class RsaPublicKey:
     def __post_init__(self) -> None:
         """Check the numbers. Raises BadPacket if they are invalid or would be slow to use."""
         if not LEAST_RSA_BITS <= self.bits <= MOST_RSA_BITS or not self.modulus & 1:
-            raise BadPacket(f"RSA key: a modulus of {self.bits} bits, allowed are {LEAST_RSA_BITS} to {MOST_RSA_BITS}")
+            raise BadPacket(f"RSA key: a modulus of {self.bits} bits, allowed: {LEAST_RSA_BITS} to {MOST_RSA_BITS}")
         if not 3 <= self.exponent <= 0xFFFFFFFF or not self.exponent & 1:
             raise BadPacket("RSA key: the exponent is even, below 3 or longer than 32 bits")
 
@@ -120,5 +120,5 @@ def unpack_directory_keys(data: bytes) -> list[DirectoryKey]:
         name = reader.text(name_size)
         entries.append(DirectoryKey(name, provider_type, unpack_public_key(reader.bytes(key_size))))
     if reader.remaining:
-        raise BadPacket(f"MQDSPUBLICKEYS: {reader.remaining} bytes behind the last key")
+        raise BadPacket(f"MQDSPUBLICKEYS: {reader.remaining} bytes follow the last key")
     return entries

@@ -49,7 +49,7 @@ def seal(body: bytes, level: int, algorithm: int, symmetric: bytes, key: RsaPubl
         encrypted = public.encrypt(symmetric, PKCS1v15())
     except ValueError as error:
         raise ProtectionError(
-            CryptoFault.COULD_NOT_ENCRYPT, f"the key of the destination can't be used: {error}"
+            CryptoFault.COULD_NOT_ENCRYPT, f"cannot use the key of the destination: {error}"
         ) from None
     return Sealed(level, algorithm, pack_sealed_key(algorithm, encrypted), encipher(body, algorithm, symmetric))
 

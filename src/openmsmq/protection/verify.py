@@ -80,7 +80,7 @@ def verify(packet: UserMessage, body: bytes, policy: CryptoPolicy, reading: Read
     if key.bits < policy.minimum_rsa_bits:
         raise ProtectionError(
             CryptoFault.BAD_CERTIFICATE,
-            f"the sender's key has {key.bits} bits, minimum_rsa_bits is {policy.minimum_rsa_bits}",
+            f"the key of the sender has {key.bits} bits, less than minimum_rsa_bits, {policy.minimum_rsa_bits}",
         )
     if security is not None and security.signature:
         signature, versions = security.signature, [Version.MSMQ_2, Version.MSMQ_1]
@@ -95,7 +95,7 @@ def verify(packet: UserMessage, body: bytes, policy: CryptoPolicy, reading: Read
         if check(key, signature[::-1], signed_bytes(packet, version, body, reading)):
             return version
     raise ProtectionError(
-        CryptoFault.BAD_SIGNATURE, "the signature is not that of this message by the sender's certificate"
+        CryptoFault.BAD_SIGNATURE, "the signature does not match the message and the sender's certificate"
     )
 
 

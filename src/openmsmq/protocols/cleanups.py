@@ -55,5 +55,5 @@ class Cleanups(Generic[T]):
         for item in over:
             try:
                 self._clean_up(item)
-            except Exception:  # a bug; go on with the other items
+            except Exception:  # a bug; continue with the other items
                 logger.exception("cannot undo an unfinished two-phase receive")

@@ -216,7 +216,7 @@ class Coordinator:
         try:
             self._store.append([Drop(_DECISION + uow)])
         except StoreFull as error:  # repeated after a restart, which is harmless
-            logger.warning("a decision that all participants know stays in the store for now: %s", error)
+            logger.warning("cannot remove a completed decision from the store; retrying after a restart: %s", error)
 
     def when_durable(self, action: Callable[[], None]) -> None:
         self._when_durable(action)

@@ -67,7 +67,7 @@ class NdrInterface:
         return opnum < len(self._handlers) and self._handlers[opnum] is not None
 
     def call(self, call: Call) -> None:
-        """Serve one call; see `rpc.call.Interface`."""
+        """Serve one call; see `rpc.call.RpcInterface`."""
         entry = self._handlers[call.opnum]
         assert entry is not None
         operation, handler = call.in_syntax(entry[0]), entry[1]
@@ -102,7 +102,7 @@ class NdrInterface:
         try:
             stub = call.in_syntax(operation).encode_response(response)
         except NdrError:
-            logger.exception("%s: the response can't be encoded, answered with RPC_X_BAD_STUB_DATA", operation.name)
+            logger.exception("%s: cannot encode the response; replying with RPC_X_BAD_STUB_DATA", operation.name)
             call.fault(RPC_X_BAD_STUB_DATA)
             return
         self.send(call, stub, durable)
@@ -116,7 +116,7 @@ class NdrInterface:
 
     def answer_later(self, call: Call, request: Any, work: Awaitable[Any]) -> None:
         """Answer a call with the response that `work` returns, or with the MsmqError or Fault that it raises. If `work`
-        returns None, it has answered by itself. It is canceled if the client cancels the call or disconnects."""
+        returns None, it has already replied. It is canceled if the client cancels the call or disconnects."""
         operation = self.description.operations[call.opnum]
         task = asyncio.ensure_future(work)
         call.waits()

@@ -69,7 +69,7 @@ class MessageSecurity:
         if found is None:
             raise MsmqError(
                 HResult.MQ_ERROR_NO_INTERNAL_USER_CERT,
-                f"{sid or 'an anonymous caller'} has no certificate to sign with; RegisterCertificate makes one",
+                f"{sid or 'an anonymous caller'} has no certificate to sign with; RegisterCertificate creates one",
             )
         return found
 
@@ -117,7 +117,10 @@ class MessageSecurity:
         if not any(here):
             return
         if encrypted and not all(here):
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_OPERATION, "a key is for one queue manager, not for several")
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_OPERATION,
+                "an encrypted message cannot have destinations on several queue managers",
+            )
         packet = self._packet(descriptor, message, transactional)
         try:
             if encrypted:
@@ -130,10 +133,13 @@ class MessageSecurity:
     def _check_encryption(targets: list[OpenQueueDescriptor], message: Message, encrypted: bool) -> None:
         if not message.privacy_level:
             if encrypted:
-                raise IllegalPropertyValue(detail="the body is encrypted, and the privacy level is 0")
+                raise IllegalPropertyValue(detail="the body is encrypted, but the privacy level is 0")
             return
         if any(isinstance(target.format_name, DirectFormatName) for target in targets):
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, "encryption with a direct format name")
+            raise MsmqError(
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+                "a message with a direct format name cannot be encrypted",
+            )
         outgoing = any(target.queue is not None and target.queue.kind is QueueKind.OUTGOING for target in targets)
         if outgoing and not encrypted:  # a key would mark the body as encrypted
             message.symmetric_key = b""

@@ -431,7 +431,7 @@ def _demand_no_local(before: QueueProperties, after: QueueProperties) -> None:
     if changed:
         raise MsmqError(
             HResult.MQ_ERROR_PROPERTY_NOTALLOWED,
-            f"{after.path_name}: {', '.join(changed)} can only be set at the queue manager of the queue",
+            f"{after.path_name}: {', '.join(changed)} can only be set on the queue manager of the queue",
         )
 
 

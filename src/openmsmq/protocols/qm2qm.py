@@ -227,8 +227,8 @@ class Qm2Qm(NdrInterface):
         action = _LOOKUP_ACTIONS.get(description.ulAction)
         if action is None:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"ulAction is {description.ulAction:#x}")
-        check(not description.hCursor, f"hCursor with {action.name} by lookup identifier")
-        check(not description.ulTimeout, f"ulTimeout with {action.name} by lookup identifier")
+        check(not description.hCursor, f"hCursor must be 0 for {action.name} by lookup identifier")
+        check(not description.ulTimeout, f"ulTimeout must be 0 for {action.name} by lookup identifier")
         entry = self._session(call, description.hRemoteQueue, HResult.MQ_ERROR_INVALID_PARAMETER)
         self._may_take(entry, action.destructive)
         start = PendingStart(self, call, entry, description, action.destructive, self._start_by_lookup, response)

@@ -282,7 +282,10 @@ class QmComm(NdrInterface):
         share = _share(q.dwShareMode)
         name = from_queue_format(q.pQueueFormat)
         if q.hRemoteQueue:
-            check(access in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {access:#x} with hRemoteQueue")
+            check(
+                access in (Access.RECEIVE, Access.PEEK),
+                f"dwDesiredAccess is {access:#x}, allowed with hRemoteQueue: 0x1 and 0x20",
+            )
         else:
             check(q.dwpRemoteContext == 0, "dwpRemoteContext without hRemoteQueue")
             check(q.dwpQueue == 0, "dwpQueue without hRemoteQueue")
@@ -432,9 +435,9 @@ class QmComm(NdrInterface):
         self, call: Call, q: m.R_QMQueryQMRegistryInternal_Request
     ) -> m.R_QMQueryQMRegistryInternal_Response:
         """3.1.4.23. Without a directory there are no MQIS servers, and no forest has a GUID."""
-        check(q.dwQueryType in range(5), f"dwQueryType is {q.dwQueryType}, allowed are 0 to 4")
+        check(q.dwQueryType in range(5), f"dwQueryType is {q.dwQueryType}, allowed: 0 to 4")
         if q.dwQueryType == QUERY_ENTERPRISE:
-            raise MsmqError(HResult.MQ_ERROR_NO_DS, "no directory")
+            raise MsmqError(HResult.MQ_ERROR_NO_DS, "this queue manager has no MQIS directory")
         text = {
             QUERY_SERVERS: "",
             QUERY_TIME_TO_REACH_QUEUE: str(self.manager.machine.default_time_to_reach_queue),
@@ -468,9 +471,9 @@ def find_owned_descriptor(manager: QueueManager, holder: Holder, handle: int) ->
 
 def _unsupported_access(access: int) -> MsmqError:
     allowed = ", ".join(f"{mode:#x}" for mode in _ACCESS_MODES)
-    return MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"dwDesiredAccess is {access:#x}, allowed are {allowed}")
+    return MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"dwDesiredAccess is {access:#x}, allowed: {allowed}")
 
 
 def _share(value: int) -> Share:
-    check(value in (0, 1), f"dwShareMode is {value}, allowed are 0 and 1", HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE)
+    check(value in (0, 1), f"dwShareMode is {value}, allowed: 0 and 1", HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE)
     return Share(value)

@@ -134,7 +134,7 @@ class QmComm2(NdrInterface):
         action = _ACTIONS.get(receive.Action)
         if action is None:
             allowed = ", ".join(f"{a:#x}" for a in ReceiveAction)
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Action is {receive.Action:#x}, not {allowed}")
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Action is {receive.Action:#x}, allowed: {allowed}")
         check_sizes(ptb)
         transaction = self._transaction(call, ptb)
         proxy = environment.proxies.get(q.hQMContext)

@@ -60,7 +60,7 @@ class QmMgmt(NdrInterface):
         values: list[PROPVARIANT] = []
         for propid in propids:
             if propid not in names:
-                raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"{propid}; known are 1 to {max(names)}")
+                raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"{propid}; allowed: 1 to {max(names)}")
             values.append(pack(known, names[propid], value_of(names[propid])))
         return m.R_QMMgmtGetInfo_Response(apVar=values)
 

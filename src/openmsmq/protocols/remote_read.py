@@ -159,7 +159,7 @@ class RemoteRead(NdrInterface):
 
     def R_OpenQueue(self, call: Call, q: m.R_OpenQueue_Request) -> m.R_OpenQueue_Response | None:
         """3.1.4.2. Failures are faults. The client's identifier and version are ignored."""
-        check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed are 0x1 and 0x20")
+        check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed: 0x1 and 0x20")
         name = _name(q.pQueueFormat)
         if q.pQueueFormat.m_qft == PUBLIC and self.environment.public_queues.needs(name):
             self.answer_later(call, q, self._resolve_and_open(call, q, name))
@@ -175,8 +175,8 @@ class RemoteRead(NdrInterface):
 
     def R_OpenQueueForMove(self, call: Call, q: m.R_OpenQueueForMove_Request) -> m.R_OpenQueueForMove_Response:
         """3.1.4.11: like R_OpenQueue, for a queue that is the target of R_MoveMessage."""
-        check(q.dwAccess == Access.MOVE, f"dwAccess is {q.dwAccess:#x}, allowed is 0x4")
-        check(q.dwShareMode == Share.DENY_NONE, f"dwShareMode is {q.dwShareMode}, allowed is 0")
+        check(q.dwAccess == Access.MOVE, f"dwAccess is {q.dwAccess:#x}, allowed: 0x4")
+        check(q.dwShareMode == Share.DENY_NONE, f"dwShareMode is {q.dwShareMode}, allowed: 0")
         queue = self._open(call, q)
         handle = self._handle(call, queue)
         queue.move_context = secrets.randbits(64) | 1
@@ -185,7 +185,7 @@ class RemoteRead(NdrInterface):
 
     def _open(self, call: Call, q: m.R_OpenQueue_Request | m.R_OpenQueueForMove_Request) -> RemoteQueue:
         name = _name(q.pQueueFormat)
-        check(q.dwShareMode in tuple(Share), f"dwShareMode is {q.dwShareMode}, allowed are 0 and 1")
+        check(q.dwShareMode in tuple(Share), f"dwShareMode is {q.dwShareMode}, allowed: 0 and 1")
         manager, association = self.manager, call.association
         access, share = Access(q.dwAccess), Share(q.dwShareMode)
         waives = self.environment.remote_read_security.waives
@@ -395,7 +395,7 @@ class RemoteRead(NdrInterface):
         """3.1.4.14: marks a message received in a transaction as rejected when the transaction commits."""
         queue = self._queue(call, q.phContext)
         rejected = MessageClass.NACK_RECEIVE_REJECTED
-        check(q.usClass in (0, rejected), f"usClass is {q.usClass:#x}, allowed are 0 and {rejected:#x}")
+        check(q.usClass in (0, rejected), f"usClass is {q.usClass:#x}, allowed: 0 and {rejected:#x}")
         self.manager.subqueues.reject(queue.descriptor, q.LookupId, rejected=q.usClass == rejected)
         return m.R_SetUserAcknowledgementClass_Response()
 
@@ -462,7 +462,7 @@ def _cursor(queue: RemoteQueue, handle: int) -> QueueCursor:
 def _name(value: QUEUE_FORMAT) -> names.FormatName:
     """Return the format name of a queue to be opened. Raises MsmqError MQ_ERROR_INVALID_PARAMETER for an invalid name,
     or a type that cannot be read (3.1.4.2)."""
-    check(value.m_qft in READABLE_FORMATS, f"m_qft of pQueueFormat is {value.m_qft}, allowed are {READABLE_FORMATS}")
+    check(value.m_qft in READABLE_FORMATS, f"m_qft of pQueueFormat is {value.m_qft}, allowed: {READABLE_FORMATS}")
     try:
         return from_queue_format(value)
     except IllegalFormatName as error:

@@ -171,7 +171,7 @@ class Administration:
         if owner not in caller.sids or owner in _NOT_OWNERS:
             raise MsmqError(
                 HResult.ERROR_INVALID_OWNER,
-                f"{caller.name or caller.sid} can't make {owner} the owner: only administrators name others than "
+                f"{caller.name or caller.sid} may not make {owner} the owner: only administrators may name others than "
                 "themselves and their groups",
             )
         limit, owned = self._registry.machine.limits.max_queues_per_owner, self._registry.owned_by(sid_bytes(owner))

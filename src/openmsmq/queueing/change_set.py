@@ -123,7 +123,7 @@ class ChangeSet:
         return has_room
 
     def added_to(self, queue: Queue) -> int:
-        """Bytes that this change adds to a queue."""
+        """Return the bytes that this change adds to a queue."""
         return self._added.get(queue.number, 0)
 
     @property

@@ -146,7 +146,7 @@ def why_not(record: bytes | bytearray, form: Form) -> MsmqError | None:
     for name, length in lengths.items():
         parts[name] = bytes(record[at : (at := at + length)])
     if parts["sender_identifier"] != form.sender:
-        return _malformed("sender_identifier of somebody else", "the security identifier of the caller")
+        return _malformed("sender_identifier of another user", "the security identifier of the caller")
     if parts["destination_queue_format_name"] != form.destination:
         return _malformed("destination_queue_format_name of another queue", form.destination.decode())
     if (error := _why_not_texts(parts)) is not None:

@@ -124,7 +124,7 @@ class Handles:
         if access is Access.SEND and _is_read_only(name, queue):
             raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{name} can't be opened for sending")
         if access is Access.MOVE and queue is not None and not queue.is_destination:
-            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{name} takes no moved messages")
+            raise MsmqError(HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE, f"{name} cannot be the target of a move")
         if queue is not None:
             self._authorization.authorize(caller, queue, _RIGHTS[access])
             return queue
@@ -151,7 +151,8 @@ class Handles:
             self._registry.place_of(name) is None and self._registry.outgoing_queue(name) is None
         ):
             raise MsmqError(
-                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, f"{name}: no directory says where this queue is"
+                HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+                f"{name}: the directory does not have the location of this queue",
             )
         return True
 

@@ -200,7 +200,7 @@ class MessageLocks:
                 raise  # the daemon ends
             except Exception as error:  # one message must not stop the timers of all others
                 logger.error(
-                    "queue %s: message %#x is due and could not be removed, next try in %d s: %s",
+                    "queue %s: cannot remove the expired message %#x; next attempt in %d s: %s",
                     queue.properties.path_name, lookup_identifier, RETRY // 1000, error,
                 )  # fmt: skip
                 deadlines.add(now + RETRY, lookup_identifier, number)

@@ -28,10 +28,10 @@ class QueueManagerHost(Protocol):
         """Call `QueueManager.turn` soon, from an empty stack."""
 
     def deadline_changed(self) -> None:
-        """`QueueManager.next_expiry` has become earlier."""
+        """Called when `QueueManager.next_expiry` has become earlier."""
 
     def failed(self, error: BaseException) -> None:
-        """Memory and log disagree: the process must end and restart from the log."""
+        """Called when memory and log differ: the process must end and restart from the log."""
 
 
 class NullHost:

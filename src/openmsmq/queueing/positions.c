@@ -290,7 +290,7 @@ static bool make_room(Positions *self, uint64_t key)
     }
 }
 
-/* Shrink a table of which little is used; a failure does no harm. */
+/* Shrink a table with few entries; a failure is ignored. */
 static void shrink(Table *table)
 {
     size_t least = table->depth ? 2 * LEAST : 64 * LEAST;

@@ -126,5 +126,5 @@ def rule_for(propid: int) -> _Rule:
     rule = _RULES.get(propid)
     if rule is None:
         allowed = ", ".join(str(int(p)) for p in _RULES)
-        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {propid}; known are {allowed}")
+        raise MsmqError(HResult.MQ_ERROR_ILLEGAL_PROPID, f"unknown queue property {propid}; allowed: {allowed}")
     return rule

@@ -264,7 +264,7 @@ class Registry:
         remedy = "unused ones are deleted within ten minutes, `openmsmq outgoing delete` removes others"
         if len(self.outgoing) >= maximum:
             raise InsufficientResources(
-                detail=f"there are {maximum} outgoing queues already (max_outgoing_queues); {remedy}"
+                detail=f"there are {maximum} outgoing queues, which is the limit (max_outgoing_queues); {remedy}"
             )
         if charged_to and not self._answers.has_room(charged_to):
             raise InsufficientResources(

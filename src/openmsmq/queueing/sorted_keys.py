@@ -116,11 +116,11 @@ class SortedKeys:
         """Remove a key. Raises ValueError if it does not exist."""
         index = bisect_left(self._lasts, key)
         if index == len(self._chunks):
-            raise ValueError(f"{key} is not there")
+            raise ValueError(f"key {key} does not exist")
         chunk = self._chunks[index]
         at = 0 if chunk[0] == key else bisect_left(chunk, key)  # usually the first key
         if at == len(chunk) or chunk[at] != key:
-            raise ValueError(f"{key} is not there")
+            raise ValueError(f"key {key} does not exist")
         del chunk[at]
         self._count -= 1
         if at == len(chunk):

@@ -93,7 +93,7 @@ class StagedWrites:
         if not sink or len(sink) > MAXIMUM_GROUP_NAME:
             raise IllegalPropertyValue(detail=f"{sink!r}: the name of a sink has 1 to {MAXIMUM_GROUP_NAME} characters")
         if not 0 <= batch <= LAST_BATCH or partition < 0:
-            raise IllegalPropertyValue(detail=f"batch {batch}, partition {partition}: numbers from 0")
+            raise IllegalPropertyValue(detail=f"batch is {batch}, partition {partition}; allowed: 0 or more")
         self._sinks.check_batch(sink, batch, caller, query)
         if not self._shares.has_room(caller.sid):
             raise InsufficientResources(
@@ -187,7 +187,7 @@ class StagedWrites:
         array('I') with the bytes of each. Much faster if the rows need no individual checks."""
         bounds = array("q", accumulate(sizes, initial=start))
         queue = target.queue
-        if queue is None or not self._are_uniform(stage, target, queue, records, bounds, sizes):
+        if queue is None or not self._can_stage_at_once(stage, target, queue, records, bounds, sizes):
             drafts = [Draft(target, records[begin:end]) for begin, end in pairwise(bounds)]
             return self.stage(stage, drafts, last=last, collect=collect)
         changes = self._changes
@@ -216,7 +216,7 @@ class StagedWrites:
             stage.asking.setdefault(queue.number, []).extend(asking)
         return []
 
-    def _are_uniform(
+    def _can_stage_at_once(
         self, stage: Stage, target: StageTarget, queue: Queue, records: bytearray, bounds: array[int],
         sizes: array[int],
     ) -> bool:  # fmt: skip
@@ -384,7 +384,7 @@ class StagedWrites:
             try:
                 if (idle := self._sinks.writer_idle(sink)) >= limit:
                     dropped += self._drop_abandoned(sink, idle)
-            except Exception as error:  # such as a full disk; go on with the other sinks
+            except Exception as error:  # such as a full disk; continue with the other sinks
                 LEFT_OUT.note("abandoned stages", f"sink {sink}", error)
         self._sinks.forget_batch_writes(self._changes.clock() // 1000 - limit // 1000)
         return dropped

@@ -43,7 +43,7 @@ def stamp_in_python(
     heads = []
     for start, end in pairwise(bounds):
         if end - start < longest or end > len(records):
-            raise ValueError(f"records of at least {longest} bytes within the buffer are needed")
+            raise ValueError(f"records must have at least {longest} bytes and be within the buffer")
         for at, patch in patches:
             records[start + at : start + at + len(patch)] = patch
         records[start + counter_at : start + counter_at + 4] = (counter & 0xFFFFFFFF).to_bytes(4, "little")

@@ -53,7 +53,7 @@ class Subqueues:
         if not source.destructive:
             raise MsmqError(HResult.MQ_ERROR_ACCESS_DENIED, f"{source.format_name} was not opened for receiving")
         if source.queue is None or target.queue is None:
-            raise QueueDeleted(detail=f"{source.name} or {target.name}")
+            raise QueueDeleted(detail=f"{source.name} or {target.name} was deleted")
         queue, destination = source.queue, target.queue
         if queue is destination or _head(queue) is not _head(destination):
             raise MsmqError(

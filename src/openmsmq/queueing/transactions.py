@@ -75,7 +75,7 @@ class Transactions:
         """Create Transaction, 3.1.7.1.8. Raises TransactionSequence if the identifier (16 bytes) is in use,
         MessageStorageFailed (disk full)."""
         if identifier in self._enlisted:
-            raise TransactionSequence(detail="the unit of work is enlisted already")
+            raise TransactionSequence(detail="the unit of work is already enlisted")
         self._enlisted[identifier] = transaction = self.begin(identifier)
         return transaction
 
@@ -83,7 +83,7 @@ class Transactions:
         """Return the transaction of a unit of work. Raises TransactionSequence if it is not enlisted."""
         transaction = self._enlisted.get(identifier)
         if transaction is None:
-            raise TransactionSequence(detail="no such unit of work is enlisted")
+            raise TransactionSequence(detail="the unit of work is not enlisted")
         return transaction
 
     def get(self, identifier: bytes) -> Transaction | None:

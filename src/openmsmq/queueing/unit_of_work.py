@@ -120,7 +120,7 @@ class Transaction:
         """Return the state that follows an event. Raises TransactionSequence if the current state does not allow it."""
         following = TRANSITIONS[event].get(self.state)
         if following is None:
-            raise TransactionSequence(detail=f"the transaction is {self.state.value}: no {event.value} any more")
+            raise TransactionSequence(detail=f"{event.value} is not possible: the transaction is {self.state.value}")
         return following
 
     def advance(self, event: TransactionEvent) -> None:

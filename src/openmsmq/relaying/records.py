@@ -92,7 +92,10 @@ def relays_of(definitions: Mapping[bytes, bytes]) -> Iterator[tuple[RelayDefinit
         try:
             yield _definition(definitions[name]), RelayProgress() if progress is None else _progress(progress)
         except (ValueError, TypeError, struct.error) as error:
-            logger.error("a relay carries nothing until a version runs that knows it: %r: %s", name, error)
+            logger.error(
+                "a relay is disabled, because this version cannot read its record %r; install the version that wrote "
+                "it: %s", name, error,
+            )  # fmt: skip
 
 
 def _definition(value: bytes) -> RelayDefinition:

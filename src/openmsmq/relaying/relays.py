@@ -27,7 +27,7 @@ class Relays:
         self._changed: Final = changed
         self._now: Final = now
         self._relays: Final[dict[str, Relay]] = {}
-        self._moved_by_gone = 0
+        self._moved_by_deleted = 0
 
     def recover(self, definitions: Mapping[bytes, bytes]) -> None:
         """Restore the relays from the store."""
@@ -47,10 +47,12 @@ class Relays:
         if known is not None:
             raise MsmqError(
                 HResult.MQ_ERROR_ILLEGAL_OPERATION,
-                f"{queue} has a relay already: from or to {known.remote_name}, {known.definition.state}",
+                f"{queue} already has a relay, from or to {known.remote_name}, {known.definition.state}",
             )
         if len(self._relays) >= MOST:
-            raise MsmqError(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, f"there are {MOST} relays already")
+            raise MsmqError(
+                HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, f"there are already {MOST} relays, which is the limit"
+            )
         now = self._now()
         relay = Relay(RelayDefinition(queue, host, remote, state, now, now), RelayProgress())
         relay.remote_name  # noqa: B018 - raises for an invalid name
@@ -64,12 +66,14 @@ class Relays:
         the step is not possible."""
         queue = relay.definition.queue
         if replies and step != "switch":
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"replies belongs to the step switch, not to {step}")
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER, f"replies is an option of the step switch, not of {step}"
+            )
         state = following(queue, relay.definition.state, step).state
         if state is None:
             self._write(drop_relay(queue))
             del self._relays[relay_key(queue)]
-            self._moved_by_gone += relay.progress.moved - relay.moved_before
+            self._moved_by_deleted += relay.progress.moved - relay.moved_before
             relay.definition = relay.enter("done", self._now())
         else:
             definition = relay.enter(state, self._now(), replies=replies)
@@ -80,7 +84,7 @@ class Relays:
     @property
     def moved(self) -> int:
         """Messages moved by all relays since the daemon started, including deleted relays."""
-        return self._moved_by_gone + sum(each.progress.moved - each.moved_before for each in self)
+        return self._moved_by_deleted + sum(each.progress.moved - each.moved_before for each in self)
 
     def unfinished(self, relay: Relay, step: str) -> str:
         """Return why a step would end the relay before everything is moved; empty if it would not."""
@@ -88,6 +92,6 @@ class Relays:
             return ""
         if relay.trouble:
             return f"nothing moves: {relay.trouble}"
-        where = "at the other machine" if relay.direction is Direction.IN else "here or on their way"
+        where = "at the other machine" if relay.direction is Direction.IN else "here or in transit"
         count = "messages" if relay.waiting is None else f"{relay.waiting:,} messages"
         return f"{count} are still {where}"

@@ -59,6 +59,6 @@ def following(queue: str, state: RelayState, step: str) -> NextState:
     if step not in possible:
         raise MsmqError(
             HResult.MQ_ERROR_ILLEGAL_OPERATION,
-            f"the relay of {queue} is {state}: {step} is not possible, possible is {' or '.join(possible)}",
+            f"the relay of {queue} is {state}: {step} is not possible; allowed: {', '.join(possible)}",
         )
     return NextState(next(to for (at, known), to in STEPS.items() if (at, known) == (state, step)))

@@ -1,5 +1,5 @@
-"""Alarms of the daemon: checks its figures every few seconds, records raised and cleared alarms, and sends them as
-messages to a queue. The web process calls webhooks, because it may wait for other servers.
+"""Alarms of the daemon: checks conditions every 10 s, records raised and cleared alarms, and sends them as messages to
+a queue. Webhooks are called by the web process, because other servers may be slow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 PERIOD: Final = 10.0  # seconds between checks
 WINDOW: Final = 600.0  # seconds within which dead letters are counted
 _SLICE: Final = 100  # queues per event-loop iteration
-_MOST_READS: Final = 500  # messages that one check reads to learn their age
+_MOST_READS: Final = 500  # maximum messages read by one check to get their age
 _DEAD_LETTERS: Final = {SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
 _LOWER_BOUNDS: Final = (0.0, *BUCKETS)
 
@@ -74,15 +74,14 @@ class AlarmWatch:
         transactions: Callable[[], Iterable[TransactionRow]] = tuple,
         by_queue: QueueThresholds = MappingProxyType({}), relays: Callable[[], Iterable[Relay]] = tuple,
     ) -> None:  # fmt: skip
-        """`thresholds`: condition -> threshold, 0 for never; `by_queue` those of single queues.
-        `queue` is the format name of the queue that gets events,
-        empty for none. `is_owner` finds out whether the store is still this daemon's, which a daemon that was frozen
-        may not know; then nothing is written down or sent. `transactions` returns the distributed ones,
-        `relays` all relays."""
+        """`thresholds`: condition -> threshold, 0 for never; `by_queue` has thresholds of single queues. `queue` is the
+        format name of the queue that gets events, empty for none. `is_owner` returns whether the store still belongs to
+        this daemon: a daemon that was frozen may have lost it, and then saves and sends nothing. `transactions` returns
+        the distributed transactions, `relays` all relays."""
         self._manager: Final = manager
         self._data_dir: Final = data_dir
         self._settings: Final = thresholds, by_queue
-        self._thresholds, self._by_queue = thresholds, by_queue  # of the last check
+        self._thresholds, self._by_queue = thresholds, by_queue  # in force at the last check
         self._rules_file: Final = AlarmRulesFile(data_dir, clock)
         self._rules = NO_RULES
         self._syncs: Final = syncs
@@ -94,14 +93,18 @@ class AlarmWatch:
         self._started: Final = clock()
         self._seen_syncs = list(syncs.counts)
         self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
-        self._stuck: dict[int, tuple[int, float]] = {}  # outgoing queue -> messages sent, since when
-        self._still: dict[str, tuple[int, float]] = {}  # queue of a relay -> messages carried, since when
+        self._stuck: dict[
+            int, tuple[int, float]
+        ] = {}  # outgoing queue -> number of sent messages, and since when it is unchanged
+        self._still: dict[
+            str, tuple[int, float]
+        ] = {}  # queue of a relay -> number of moved messages, and since when it is unchanged
         self._waits: dict[bytes, float] = {}  # transaction that waits for another machine -> since when
         self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and the arrival time of its message
         self.alarms: Final = _known(data_dir)
 
     async def run(self) -> None:
-        """Check periodically, until this is cancelled."""
+        """Check periodically, until this is canceled."""
         while True:
             try:
                 await self.check()
@@ -119,7 +122,7 @@ class AlarmWatch:
         )  # fmt: skip
         for name in self.alarms.beyond.keys() - before.keys():
             logger.warning(
-                "alarm %s: %d more objects are over the threshold; at most %d alarms of a condition are on at once",
+                "alarm %s: %d more objects exceed the threshold; at most %d alarms per condition are active at once",
                 name, self.alarms.beyond[name], MOST_OF_CONDITION,
             )  # fmt: skip
         changed = events or self.alarms.beyond != before or self.alarms.active != was
@@ -132,7 +135,7 @@ class AlarmWatch:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, write_alarms, self._data_dir, document)
             except PrivateFileError as error:  # a full disk is itself an alarm
-                logger.error("alarms can't be written down, so a restart may raise them again: %s", error)
+                logger.error("cannot save alarms; a restart may raise them again: %s", error)
             self._send([event for event in events if not event.silenced])
         return events
 
@@ -244,7 +247,8 @@ class AlarmWatch:
         return slowest[-1] * 1000 if slowest else None
 
     def _deaths_of(self, queue: Queue, now: float) -> float | None:
-        """Return how many arrived within the window; None while the window is not over and they are few."""
+        """Return the number of messages that arrived within the window; None while the daemon has run for less than the
+        window and the number is below the threshold."""
         samples = self._deaths[queue.number]
         samples.append((now, queue.came))
         while samples[0][0] < now - WINDOW:
@@ -264,14 +268,16 @@ class AlarmWatch:
 
     @staticmethod
     def _head(queue: Queue, first: int) -> tuple[int, int] | None:
-        """Return None for a message that can't be read; the reader that receives it gets the error."""
+        """Return position and arrival time of the first message; None if it cannot be read, which its receiver will get
+        as an error."""
         try:
             message = queue.message(first)
         except (KeyError, StoreError, OSError, ValueError):
             return None
         return first, message.arrival_time
 
-    # -- telling ---------------------------------------------------------------------------------------------------
+    # -- notification
+    # ---------------------------------------------------------------------------------------------------
 
     def _send(self, events: list[Event]) -> None:
         if not self._queue or not events:
@@ -288,11 +294,11 @@ class AlarmWatch:
             finally:
                 manager.handles.close_queue(descriptor)
         except (MsmqError, ValueError) as error:
-            logger.error("alarm_queue %s takes no messages: %s", self._queue, error)
+            logger.error("cannot send alarms to alarm_queue %s: %s", self._queue, error)
 
 
 def _message(event: Event, machine: str) -> Message:
-    """JSON as text; recoverable, because its reader may be offline for a long time."""
+    """Return the message for an event: JSON as text. It is recoverable, because its reader may be offline for long."""
     body = json.dumps(event_document(event, machine))
     return Message.of(body, label=f"alarm {event.alarm.name} {event.state}", delivery_guarantee=1)
 
@@ -301,5 +307,5 @@ def _known(data_dir: Path) -> Alarms:
     try:
         return read_alarms(data_dir)
     except (OSError, ValueError) as error:
-        logger.warning("alarms that were on are not known: %s", error)
+        logger.warning("cannot read the active alarms; they may be raised again: %s", error)
         return Alarms()

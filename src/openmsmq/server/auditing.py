@@ -15,9 +15,9 @@ from openmsmq.queueing.auditing import LOGIN, Actor, Auditor, AuditRecord
 
 _OPENINGS: Final = ("messages.open", "outgoing.open", LOGIN)
 _ONCE_IN: Final = 60.0  # seconds
-_MOST_OPENINGS: Final = 1000  # and logins, that are remembered
+_MOST_OPENINGS: Final = 1000  # maximum remembered openings and logins
 _DENIALS: Final = 20  # recorded per minute for a host and an action; a flood must not displace other records
-_MOST_DENIED: Final = 1000  # hosts and actions that are remembered
+_MOST_DENIED: Final = 1000  # maximum remembered pairs of host and action
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ class Audit:
             self._failing = False
 
     def _is_recent(self, deed: AuditRecord) -> bool:
-        """Whether the same was recorded within the last minute. A stream opens a journal for each of its batches, and a
-        script logs in with each request: one record per minute is enough."""
+        """Whether the same was recorded within the last minute. A stream opens a journal for each batch, and a script
+        logs in with each request; one record per minute is sufficient."""
         name = f"{deed.name} {deed.after}" if deed.after else deed.name
         key, now = (deed.actor.sid, deed.actor.origin, deed.action, name), self._clock()
         if now - self._opened.get(key, -_ONCE_IN) < _ONCE_IN:
@@ -111,7 +111,7 @@ class Audit:
 
 
 class Logins:
-    """Logins of all entry points in the audit log: `rpc.login_attempts.Reporter`."""
+    """Logins of all entry points in the audit log: `accounts.login_attempts.Reporter`."""
 
     def __init__(self, auditor: Auditor, users: UsersFile) -> None:
         """Record the name of a user who failed to log in only if `users` has it: other text may be a password that was

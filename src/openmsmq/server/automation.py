@@ -41,10 +41,10 @@ class _Host:
 
 
 class AutomationObjects:
-    """All parts of DCOM."""
+    """The DCOM part of the daemon; see `DaemonPart`."""
 
     def __init__(self, environment: Environment, configuration: Configuration, security: dict[str, Any]) -> None:
-        """`security` is how event sinks are called."""
+        """`security` has the login for calls to event sinks."""
         self._period = configuration.com_ping_seconds
         exporter = Exporter(
             time.monotonic,

@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def start_background_task(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start a task. Nobody waits for its result, so if it fails, an error is logged with `what` and the reason."""
+    """Start a task. If it fails, an error with `what` and the reason is logged, because nothing awaits its result."""
     task = asyncio.get_running_loop().create_task(work, name=what)
     task.add_done_callback(_note_failure)
     return task
@@ -19,7 +19,7 @@ def start_background_task(what: str, work: Coroutine[Any, Any, None]) -> asyncio
 
 def _note_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("%s has stopped until the daemon is started again: %s", task.get_name(), error, exc_info=error)
+        logger.error("%s has stopped until the daemon is restarted: %s", task.get_name(), error, exc_info=error)
 
 
 class BackgroundWork:

@@ -375,7 +375,7 @@ class Configuration:
     )
     alarm_relay_seconds: int = field(
         default=900,
-        metadata={"help": "alarm when a relay carries nothing for this long, and messages are left (0: never)"},
+        metadata={"help": "alarm when a relay with remaining messages moves none for this long (0: never)"},
     )
     alarm_relay_refused: int = field(
         default=1, metadata={"help": "alarm when this many messages of a relay are refused (0: never)"}

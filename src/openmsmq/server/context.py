@@ -26,7 +26,7 @@ class DaemonContext:
         audit: the audit log; None if it is off.
         syncs: the durations of syncs of the store.
         tidy: set when an administrator requests the disk space of deleted messages.
-        is_owner: whether the store is still this daemon's; otherwise the daemon ends.
+        is_owner: returns whether the store still belongs to this daemon; otherwise the daemon ends.
         store_failed: ends the daemon.
     """
 
@@ -60,7 +60,7 @@ class Parts:
         self._started: list[DaemonPart] = []
 
     async def start(self, part: DaemonPart) -> None:
-        """Raises what `part.start` raises."""
+        """Start a part. Raises the exceptions of `part.start`."""
         self._started.append(part)
         await part.start()
 

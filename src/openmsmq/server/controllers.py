@@ -47,8 +47,8 @@ class _Domains:
         self._found: Final[dict[str, DnsControllers]] = {}  # by DNS name; only domains of the forest are queried
 
     def hosts(self, domain: str) -> Sequence[str]:
-        """Return the controllers. Without a DNS answer it is the name of the domain itself, which all its controllers
-        share."""
+        """Return the controllers. Without a DNS answer, return the name of the domain itself, which resolves to its
+        controllers."""
         try:
             if domain not in self._found:
                 self._found[domain] = DnsControllers(domain, dns_services(), ping, time.monotonic)

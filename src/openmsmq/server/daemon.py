@@ -38,7 +38,7 @@ from openmsmq.server.background import BackgroundWork
 from openmsmq.server.calls import Calls
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.context import DaemonContext, DaemonPart, Parts
-from openmsmq.server.directory import connect_to_directory, identifier_drawing, keep_in_step
+from openmsmq.server.directory import connect_to_directory, identifier_drawing, synchronize
 from openmsmq.server.domain_names import DomainNames, domain_names, names_of_domain, resolve
 from openmsmq.server.flight import FlightProcess
 from openmsmq.server.identity import (
@@ -194,7 +194,7 @@ class Daemon:
             yield WebServer(context, calls, alarms.alarms, messages.forget_sequence, relays, domain,
                             messages.open_sessions)  # fmt: skip
         else:
-            forget_address(self.configuration.data_dir)  # of a daemon that was killed
+            forget_address(self.configuration.data_dir)  # left by a daemon that was killed
         yield messages
         yield relays
 
@@ -208,7 +208,7 @@ class Daemon:
         work: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "maintenance of the store": maintenance.run,
             "watching for alarms": alarms.run,
-            "keeping public queues in step": partial(keep_in_step, calls.environment.public_queues),
+            "keeping public queues in step": partial(synchronize, calls.environment.public_queues),
         }
         waiting = names_of_domain(configuration, reader_names(configuration))
         if domain is not None and waiting:
@@ -222,7 +222,7 @@ class Daemon:
         self._announce_security()
         try:
             write_settings(configuration.data_dir, configuration.described())
-        except PrivateFileError as error:  # the disk is full; receiving messages will free space
+        except PrivateFileError as error:  # the disk is full, but receives may free space
             logger.warning("cannot save the settings in force: %s", error)
         if self._audit is not None:
             self._audit.started(AuditEntry("daemon.start", "machine", configuration.machine_name, "system",
@@ -242,11 +242,11 @@ class Daemon:
             logger.warning("RemoteRead needs no authentication for queues that Anonymous Logon may read")
 
     async def stop(self) -> None:
-        """Accept no more calls, finish pending writes, and write a checkpoint."""
+        """Stop accepting calls, finish pending writes, and write a checkpoint."""
         # A store that has failed sends no replies.
         grace = self.configuration.shutdown_grace_seconds if self.failure is None else 0
         await self._parts.stop(grace)
-        if self._timer is not None:  # waiting reads may end until here
+        if self._timer is not None:  # waiting reads may still end before this point
             self._timer.cancel()
         await self._traces.stop()
         await asyncio.sleep(0)  # connections run their context handles down
@@ -271,7 +271,7 @@ class Daemon:
         self._background.shutdown()
 
     def _is_owner(self) -> bool:
-        """Whether the store is still this daemon's. If another one has taken it over, this one ends."""
+        """Whether the store still belongs to this daemon. If another daemon has taken it over, this one ends."""
         try:
             self.store.check_owner()
         except (StoreFenced, OSError) as error:
@@ -285,7 +285,7 @@ class Daemon:
         if isinstance(error, StoreFenced):
             logger.critical("fenced: %s", error)
             logging.shutdown()
-            # At once: an orderly end writes to the data directory, as SQLite does when it closes, and removes files.
+            # Exit immediately: an orderly shutdown would write to the data directory, which another daemon now owns.
             os._exit(FENCED)
         logger.critical(
             "the store has failed, nothing more is acknowledged and the daemon ends: %s. Start it again: all that was "
@@ -298,17 +298,17 @@ class Daemon:
     # -- time ------------------------------------------------------------------------------------------------
 
     def turn_wanted(self) -> None:
-        """See `queueing.outbox.Outside`."""
+        """See `queueing.outbox.QueueManagerHost`."""
         if self._serving:
             asyncio.get_running_loop().call_soon(self.manager.turn)
 
     def deadline_changed(self) -> None:
-        """See `queueing.outbox.Outside`."""
+        """See `queueing.outbox.QueueManagerHost`."""
         if self._serving:
             self._arm_timer()
 
     def failed(self, error: BaseException) -> None:
-        """See `queueing.outbox.Outside`."""
+        """See `queueing.outbox.QueueManagerHost`."""
         self._store_failed(error)
 
     def wake(self, queue: OutgoingQueue | None) -> None:
@@ -370,8 +370,8 @@ def _monotonic_milliseconds() -> int:
 
 
 async def serve(configuration: Configuration, ready: Callable[[Daemon], None] | None = None) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code, 1 if the store failed. If another daemon has taken the
-    store over, the process ends with FENCED."""
+    """Run until SIGTERM or SIGINT. Return the exit code: 1 if the store failed. If another daemon takes over the store,
+    the process exits with FENCED."""
     daemon = Daemon(configuration)
     loop = asyncio.get_running_loop()
     supervision = Supervision(loop)
@@ -402,7 +402,8 @@ def announce(daemon: Daemon) -> None:
 
 
 def allow_connections() -> None:
-    """Let the process open as many files as it may: the usual soft limit of 1024 is fewer than our connections."""
+    """Raise the limit of open files to the hard limit: the usual soft limit of 1024 is lower than the number of
+    connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

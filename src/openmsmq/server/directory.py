@@ -1,4 +1,4 @@
-"""The daemon's directory: which one, and keeping in step with it."""
+"""The directory of the daemon: creation from the settings, and periodic synchronization with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 
 
 def connect_to_directory(configuration: Configuration) -> DirectoryConnection:
-    """The one that is configured; nothing is opened yet. Raises ConfigurationError for one that is not available."""
+    """Return the configured directory; nothing is opened yet. Raises ConfigurationError if its provider is not
+    available."""
     match configuration.directory_provider:
         case "none":
             return DirectoryConnection(None)
@@ -49,8 +50,8 @@ def _active_directory(configuration: Configuration) -> ActiveDirectory:
 
 
 def identifier_drawing(configuration: Configuration, directory: DirectoryConnection) -> Callable[[], bytes]:
-    """Return a function that gives a new queue manager its identifier, 16 bytes: Active Directory, if configured,
-    because no other can be registered there."""
+    """Return a function that creates the identifier (16 bytes) of a new queue manager. With Active Directory, the
+    directory assigns it, because no other identifier can be registered there."""
     provider = directory.provider
     if not isinstance(provider, ActiveDirectory):
         return partial(os.urandom, 16)
@@ -63,14 +64,14 @@ def _enrolled(configuration: Configuration, provider: ActiveDirectory) -> bytes:
     except DirectoryError as error:
         raise ConfigurationError(
             f"directory_provider: a queue manager that starts for the first time gets its identifier from Active "
-            f"Directory, which gives none: {error}"
+            f"Directory, which did not assign one: {error}"
         ) from None
 
 
-async def keep_in_step(public_queues: PublicQueues, period: float = ONLINE_PERIOD) -> None:
-    """Register the queue manager, and follow what others change in the directory, every `period` seconds.
+async def synchronize(public_queues: PublicQueues, period: float = ONLINE_PERIOD) -> None:
+    """Register the queue manager, and apply changes in the directory every `period` seconds.
 
-    A directory that is unavailable when the daemon starts does not delay the start: it is tried again.
+    A directory that is unavailable at the start of the daemon does not delay the start; it is tried again later.
     """
     failing = False
     while public_queues.directory.exists:
@@ -81,8 +82,10 @@ async def keep_in_step(public_queues: PublicQueues, period: float = ONLINE_PERIO
             return  # the daemon ends
         except MsmqError as error:
             if not failing:
-                logger.error("public queues are not in step with the directory, retrying every %g s: %s", period, error)
+                logger.error(
+                    "cannot synchronize public queues with the directory; next attempt in %g s: %s", period, error
+                )
             failing = True
-        except Exception:  # of a file that is not what this program writes; what is here stays usable
-            logger.exception("public queues are not in step with the directory, retrying every %g s", period)
+        except Exception:  # for example a malformed directory file; known public queues remain usable
+            logger.exception("cannot synchronize public queues with the directory; next attempt in %g s", period)
         await asyncio.sleep(period)

@@ -1,7 +1,8 @@
-"""A data directory moves into a domain: its queue manager becomes the one whose object the directory has.
+"""Move a data directory into a domain: its queue manager takes over the identifier of its directory object.
 
-Active Directory gives objects their identifiers. So the queue manager gets another one, and is still known by the one
-that it had; its queues keep their numbers, messages and rights. A public queue gets the identifier of its new object.
+Active Directory assigns the identifiers of objects. The queue manager therefore gets a new identifier, and its previous
+one remains valid. Its queues keep their numbers, messages and rights. A public queue gets the identifier of its new
+object.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from openmsmq.store import Put, Store
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Contents of a store: the queue manager's identifier, public queues by the name of their definition, and how many
-    messages wait in outgoing queues, by destination."""
+    """Contents of a store: the identifier of the queue manager, public queues by the name of their definition, and the
+    number of messages in outgoing queues by destination."""
 
     identifier: UUID
     public: Mapping[bytes, QueueProperties]
@@ -35,7 +36,7 @@ def is_used(data_dir: Path) -> bool:
 
 
 def contents_of(store: Store) -> Contents | None:
-    """None of a store that no queue manager has used."""
+    """Return the contents of a store; None if no queue manager has used it."""
     identifier = identifier_in(store)
     if identifier is None:
         return None
@@ -51,7 +52,8 @@ def contents_of(store: Store) -> Contents | None:
 
 
 def move(store: Store, contents: Contents, identifier: UUID, queues: Mapping[bytes, UUID]) -> None:
-    """All at once, durably. `queues` are new identifiers of public queues. Raises StoreError, OSError."""
+    """Change all identifiers in one batch and sync it. `queues` has the new identifiers of public queues. Raises
+    StoreError, OSError."""
     changes = renewed(store, identifier.bytes_le)
     for name, instance in queues.items():
         changes.append(Put(name, encode_properties(contents.public[name]._replace(instance=instance.bytes_le))))

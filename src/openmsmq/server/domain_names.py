@@ -1,4 +1,4 @@
-"""Names of the domain's accounts for the daemon: for the console, and for settings with names."""
+"""Lookup of domain accounts for the daemon: for the console, and for settings that contain names."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from openmsmq.server.controllers import controllers, located
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-AT_A_TIME: Final = 2  # questions
-SECONDS: Final = 10.0  # for one
-AGAIN: Final = 60.0  # seconds until names that are not known yet are asked for again
+AT_A_TIME: Final = 2  # concurrent queries
+SECONDS: Final = 10.0  # time limit of a query in seconds
+AGAIN: Final = 60.0  # seconds until unresolved names are queried again
 
 
 class DomainNames:
-    """Asks with the machine's own account, in threads. See `gateways.console.AccountLookup`."""
+    """Queries the domain with the account of the machine, in threads. See `gateways.console.AccountLookup`."""
 
     def __init__(self, accounts: DomainAccounts) -> None:
         self._accounts: Final = accounts
         self._asking: Final = asyncio.Semaphore(AT_A_TIME)
 
     async def sid_of(self, name: str) -> str | None:
-        """None for a name that the domain does not have. Raises MsmqError MQ_ERROR_NO_DS, MQ_ERROR_DS_ERROR."""
+        """Return the SID of a name; None if the domain has no such account. Raises MsmqError MQ_ERROR_NO_DS,
+        MQ_ERROR_DS_ERROR."""
         return await self._ask(lambda: self._accounts.sid_of(name))
 
     async def groups_of(self, sid: str) -> Sequence[str]:
@@ -66,7 +67,7 @@ class DomainNames:
 
 
 def domain_names(configuration: Configuration) -> DomainNames | None:
-    """None where the settings name no domain, or no keytab to log in there. Raises ConfigurationError."""
+    """Return the lookup; None if the settings name no domain, or no keytab for it. Raises ConfigurationError."""
     locate, keytab = located(configuration), configuration.kerberos_keytab
     if locate is None or keytab is None:
         return None
@@ -87,7 +88,8 @@ def names_of_domain(configuration: Configuration, names: Sequence[str]) -> list[
 
 
 async def resolve(setting: str, names: Sequence[str], domain: DomainNames, found: Callable[[str], object]) -> None:
-    """Have `found` get the SID of each name as soon as the domain knows it; a start waits for no domain."""
+    """Call `found` with the SID of each name once it is resolved. The start of the daemon does not wait for the
+    domain."""
     waiting, reported = list(names), ""
     while waiting:
         for name in tuple(waiting):

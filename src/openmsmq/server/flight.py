@@ -1,4 +1,4 @@
-"""The Flight process of the daemon, and the end of stages whose writers are gone."""
+"""The Flight process of the daemon, and the removal of stages whose writers have disconnected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FlightProcess:
         self._dropping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises OSError when the process does not come up."""
+        """Start the process. Raises OSError."""
         configuration = self._configuration
         certificate, key = (str(path or "") for path in (configuration.flight_certificate, configuration.flight_key))
         host = f"[{configuration.listen}]" if ":" in configuration.listen else configuration.listen

@@ -1,10 +1,10 @@
-"""Under which names this queue manager is known: the store remembers the computer names with which it was run.
+"""The identity of this queue manager, and the computer names by which it is known. The store keeps both.
 
-A queue manager is who its identifier says, which the store holds. A computer name is only how others reach it, and may
-change: the store is restored on another host, or a container is given another name. Then each name stays a name of this
-machine; otherwise messages for it would wait in outgoing queues for a machine that is not there any more. But where the
-store is a copy of one that is still in use, both would answer to one name and one identifier. The two cases
-look the same here, so an operator has to say which it is.
+A queue manager is identified by its GUID in the store. Its computer name may change, if the store is restored on
+another host or a container is renamed. Former names then remain names of this machine; otherwise messages for them
+would wait in outgoing queues for a machine that no longer exists. But if the store is a copy of one that is still in
+use, two queue managers would have the same names and identifier. These cases cannot be distinguished here, so an
+operator must state which one applies.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from openmsmq.store import Drop, Put, Store
 logger = logging.getLogger(__name__)
 
 _IDENTIFIER = b"queue-manager-identifier"
-_NAMES = b"computer-names"  # JSON: a list of names, the oldest first
+_NAMES = b"computer-names"  # JSON: a list of names, oldest first
 _FORMER = b"former-identifiers"  # 16 bytes each
 
 
 class UnknownName(ConfigurationError):
-    """The store belongs to a queue manager of another name, and no setting says which name is right."""
+    """The store belongs to a queue manager with another name, and no setting tells whether it was moved or copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """Identity of the queue manager: its GUID, 16 bytes, and names of this machine besides its computer name, in lower
-    case. `is_copy`: the store is a copy, and the queue manager has just become a different one. `former` are
-    identifiers that it had before it moved into a domain."""
+    """Identity of the queue manager: its GUID, 16 bytes, and further names of this machine, in lower case. `is_copy`:
+    the store is a copy, and the queue manager has just got a new identifier. `former` are its identifiers before it was
+    moved into a domain."""
 
     identifier: bytes
     aliases: frozenset[str]
@@ -50,11 +50,11 @@ def identity_of(
 ) -> StoreIdentity:
     """Return the identity of a store on a computer of this name, which it stores.
 
-    Queues of a store that was written before it remembered names say theirs. A name that is new to the store may mean
-    that the queue manager has moved, or that this is a copy of one that goes on elsewhere; `name_change` says which
-    (moved, copied), and names in `configured` count as moved. `draw` gives a new queue manager its identifier.
+    For stores of versions that did not store names, the names are taken from the queues. If the name is new to the
+    store, the queue manager was moved, or the store is a copy of one that is still in use: `name_change` tells which
+    (moved, copied); names in `configured` count as moved. `draw` creates the identifier of a new queue manager.
 
-    Raises UnknownName if nothing says so, OSError, StoreError, and what `draw` raises.
+    Raises UnknownName if this is not configured, OSError, StoreError, and the exceptions of `draw`.
     """
     identifier = store.definitions.get(_IDENTIFIER)
     earlier = _remembered(store)
@@ -104,15 +104,14 @@ def identifier_in(store: Store) -> bytes | None:
 
 
 def renewed(store: Store, identifier: bytes) -> list[Put]:
-    """Return the definitions that give a store another identifier; the queue manager is still known by its former
-    ones."""
+    """Return the definitions that assign a new identifier to a store. Former identifiers remain valid."""
     had = store.definitions.get(_IDENTIFIER)
     known = _former(store) | ({had} if had else set())
     return [Put(_IDENTIFIER, identifier), Put(_FORMER, b"".join(sorted(known - {identifier})))]
 
 
 def _remembered(store: Store) -> list[str]:
-    """The computer names with which the store was run, the oldest first."""
+    """Return the computer names under which the store was used, oldest first."""
     remembered: list[str] = json.loads(store.definitions.get(_NAMES, b"[]"))
     if remembered:
         return remembered
@@ -135,7 +134,7 @@ def _question(identifier: bytes | None, earlier: Sequence[str], computer_name: s
 
 
 def warn_of_own_outgoing_queues(manager: QueueManager) -> None:
-    """Messages that were sent to this machine while it was taken for another one."""
+    """Log a warning for messages to this machine that were sent while its name was not known."""
     for queue in manager.registry.outgoing.values():
         if queue.entries and manager.registry.is_local(queue.destination):
             logger.warning(
@@ -149,10 +148,10 @@ def warn_of_own_outgoing_queues(manager: QueueManager) -> None:
 
 
 def fully_qualified_name() -> str:
-    """The host's name with its domain, as `hostname -f` has it; without one where the resolver knows none."""
+    """Return the name of the host with its domain, as `hostname -f`; without a domain if the resolver knows none."""
     name = socket.gethostname()
     try:
         found = [entry[3] for entry in socket.getaddrinfo(name, 0, flags=socket.AI_CANONNAME) if entry[3]]
-    except OSError:  # the resolver does not know the host at all
+    except OSError:  # the resolver does not know the host
         return name
     return found[0] if found and "." in found[0] and not found[0].startswith("localhost") else name

@@ -70,7 +70,7 @@ class Ports:
 
     @contextmanager
     def naming(self, port: int, setting: str) -> Iterator[None]:
-        """Add to an OSError the address that can't be opened, and the settings that define it."""
+        """Add the address and the settings that define it to an OSError."""
         try:
             yield
         except OSError as error:

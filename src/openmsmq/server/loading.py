@@ -71,7 +71,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     for name in sorted(environment):
         if name.startswith(_PREFIX) and name not in known:
             nearest = get_close_matches(name, known, 1)
-            hint = f"; is {nearest[0]} meant?" if nearest else f"; known are {', '.join(sorted(known))}"
+            hint = f"; did you mean {nearest[0]}?" if nearest else f"; allowed: {', '.join(sorted(known))}"
             messages.append(f"unknown environment variable {name}{hint}")
     return messages
 
@@ -85,7 +85,7 @@ def _read_file(file: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{file}: {error}") from error
     for name in values:
         if name not in _TYPES:
-            raise ConfigurationError(f"{file}: unknown setting {name!r}; known are {', '.join(sorted(_TYPES))}")
+            raise ConfigurationError(f"{file}: unknown setting {name!r}; allowed: {', '.join(sorted(_TYPES))}")
     return values
 
 

@@ -1,4 +1,4 @@
-"""The logins of the settings as an acceptor of security contexts."""
+"""Create login mechanisms from the settings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from openmsmq.model.errors import KerberosUnavailable, WinbindUnavailable
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.remote import SecurityAt
 
-_BY_NTLM: Final = ("ntlm", "winbind")  # one mechanism, with local users and those of the domain
+_BY_NTLM: Final = ("ntlm", "winbind")  # one mechanism, for local users and domain users
 REPLAY_CACHE = "kerberos.replay"  # in the data directory, so that no other process holds its lock
 
 
 def acceptor_of(configuration: Configuration, lookup: UserLookup, names: ServerNames) -> AcceptorFactory:
-    """Return an acceptor for all of `logins`, in this order. Raises ConfigurationError if one can't be offered."""
+    """Return an acceptor for the mechanisms of the setting `logins`, in order. Raises ConfigurationError if one is not
+    available."""
 
     order = configuration.logins_in_order
 
@@ -32,7 +33,7 @@ def acceptor_of(configuration: Configuration, lookup: UserLookup, names: ServerN
             domain = Winbind(first=by_ntlm[0] == "winbind") if "winbind" in by_ntlm else None
         except WinbindUnavailable as error:
             raise ConfigurationError(f"logins: {error}") from None
-        users = lookup if "ntlm" in by_ntlm else _nobody
+        users = lookup if "ntlm" in by_ntlm else _no_local_users
         anonymous = configuration.accepts_anonymous
         return ntlm_login(users, names, random=os.urandom, now=filetime, allow_anonymous=anonymous, domain=domain)
 
@@ -71,12 +72,12 @@ def _private(credentials: Credentials | KerberosCredentials) -> dict[str, Any]:
 
 
 def service_name(configuration: Configuration, host_name: str) -> str:
-    """Return the service for which clients get a ticket; empty if they can't log in by Kerberos. `host_name` is the
-    name by which they reach this machine."""
+    """Return the service principal for which clients request a ticket; empty if Kerberos is not enabled. `host_name` is
+    the name that clients use for this machine."""
     if "kerberos" not in configuration.logins_in_order:
         return ""
     return configuration.kerberos_principal or f"host/{host_name}"
 
 
-def _nobody(domain: str, user: str) -> None:
+def _no_local_users(domain: str, user: str) -> None:
     """Lookup without any local user."""

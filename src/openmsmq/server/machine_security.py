@@ -1,4 +1,4 @@
-"""Rights on the queue manager itself: from a file in the data directory, or the default."""
+"""The security descriptor of the queue manager: from a file in the data directory, or the default."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def readers_of(configuration: Configuration) -> list[str]:
             if sid is None:
                 allowed = ", ".join(security.WELL_KNOWN)
                 raise ConfigurationError(
-                    f"system_queue_readers: unknown user {name!r}; allowed are users, groups, SIDs and {allowed}"
+                    f"system_queue_readers: unknown user {name!r}; allowed: users, groups, SIDs and {allowed}"
                 )
         readers.append(sid)
     return readers

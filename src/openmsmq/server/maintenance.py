@@ -22,10 +22,10 @@ from openmsmq.store.committer import Committer
 logger = logging.getLogger(__name__)
 
 PERIOD: Final = 1.0  # seconds between runs
-COMPACTION_PAUSE: Final = 0.005  # seconds between steps of compaction, for other work
-CHECKPOINTS_SHARE: Final = 0.05  # the largest share of the event loop's time for checkpoints
-AFTER_A_BUG: Final = 60.0  # seconds until checkpoint and compaction are tried again
-WORTH_RETURNING: Final = 16 << 20  # bytes of finished requests; returning them takes milliseconds
+COMPACTION_PAUSE: Final = 0.005  # seconds between steps of compaction, so that calls are served
+CHECKPOINTS_SHARE: Final = 0.05  # maximum share of event-loop time for checkpoints
+AFTER_A_BUG: Final = 60.0  # seconds until the next attempt after a failure
+WORTH_RETURNING: Final = 16 << 20  # bytes of finished requests after which memory is returned, which takes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Maintenance:
         budget: ReassemblyBudget, tidy: asyncio.Event, thresholds: Thresholds, data_dir: Path, is_owner: Callable[[],
         bool],
     ) -> None:  # fmt: skip
-        """`machine` reads the security descriptor of the queue manager, which commands change. `is_owner` finds out
-        whether the store is still this daemon's, and ends the daemon if not."""
+        """`machine` reads the security descriptor of the queue manager, which commands change. `is_owner` checks
+        whether the store still belongs to this daemon, and ends the daemon if not."""
         self._store, self._manager, self._committer = store, manager, committer
         self._machine, self._budget, self._tidy = machine, budget, tidy
         self._thresholds, self._data_dir, self._is_owner = thresholds, data_dir, is_owner
@@ -54,12 +54,12 @@ class Maintenance:
         self._no_checkpoint_before = self._no_work_before = 0.0  # monotonic seconds
 
     async def run(self) -> None:
-        """Run until it is cancelled, the store fails, or another daemon has taken it over."""
+        """Run until it is canceled, the store fails, or another daemon takes over the store."""
         while self._is_owner():
             self._throttle()
             self._return_memory()
             self._manager.authorization.machine = self._machine()
-            if self._store.end != self._store.durable_end:  # nobody waits for it, but it should be durable soon
+            if self._store.end != self._store.durable_end:  # nothing waits for it, but it should be durable soon
                 self._committer.request()
             with suppress(TimeoutError):
                 async with asyncio.timeout(PERIOD):
@@ -74,14 +74,14 @@ class Maintenance:
             except (OSError, StoreFull) as error:
                 logger.error("checkpoint or compaction failed: %s", error)
             except StoreFailed:
-                return  # the committer has logged it already
-            except Exception:  # a bug: disk checks and the detection of a take-over must go on
-                logger.exception("checkpoint or compaction failed, next try in %.0f s", AFTER_A_BUG)
+                return  # already logged by the committer
+            except Exception:  # a bug: disk checks and the detection of a take-over must continue
+                logger.exception("checkpoint or compaction failed; next attempt in %.0f s", AFTER_A_BUG)
                 self._no_work_before = time.monotonic() + AFTER_A_BUG
 
     def _throttle(self) -> None:
         """Refuse messages while the disk is nearly full, so that there is room for receives, commits and compaction.
-        This ends when twice as much is free; otherwise it would begin and end all the time."""
+        This ends when twice as much is free, so that it does not alternate frequently."""
         least = self._thresholds.least_free
         if not least:
             return
@@ -89,13 +89,13 @@ class Maintenance:
         if not changes.throttled and free < least:
             changes.throttled = True
             logger.error(
-                "%s: %d MB free, less than minimum_free_megabytes (%d): no messages are accepted until "
+                "%s: %d MB free, less than minimum_free_megabytes (%d): refusing messages until "
                 "twice as much is free",
                 self._data_dir, free >> 20, least >> 20,
             )  # fmt: skip
         elif changes.throttled and free >= 2 * least:
             changes.throttled = False
-            logger.warning("%s: %d MB free: messages are accepted again", self._data_dir, free >> 20)
+            logger.warning("%s: %d MB free: accepting messages again", self._data_dir, free >> 20)
 
     def _return_memory(self) -> None:
         """Return memory of large requests to the system; the C library would keep it."""

@@ -31,8 +31,8 @@ def no_collector() -> Iterator[None]:
 
 
 def trim_heap() -> None:
-    """Return free memory to the system with glibc's own call. After recovery, 25% of the heap is free but kept by the C
-    library.
+    """Return free memory to the system with a function of glibc. After recovery, 25% of the heap is free but kept by
+    the C library.
 
     Objects that exist now are excluded from garbage collection, which would otherwise examine a million messages
     repeatedly. It also runs less often, because calls create many objects and hardly any cycles.

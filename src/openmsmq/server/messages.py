@@ -34,7 +34,7 @@ class PeerMessages:
         self._pings: PingListener | None = None
 
     async def start(self) -> None:
-        """Raises OSError when a port can't be opened."""
+        """Open the ports. Raises OSError."""
         configuration, ports, manager = self._context.configuration, self._context.ports, self._context.manager
         loop = asyncio.get_running_loop()
         options = self._options()

@@ -26,8 +26,8 @@ from openmsmq.server.remote import SecurityAt
 
 logger = logging.getLogger(__name__)
 
-CALL: Final = 12.0  # seconds that a partner may take to answer, [MS-CMPO] note 35
-FINDING: Final = 5.0  # seconds to find and to connect to a partner
+CALL: Final = 12.0  # time limit of a call in seconds, [MS-CMPO] note 35
+FINDING: Final = 5.0  # time limit for name resolution and connect in seconds
 MOST_CALLS: Final = 2_000  # connections in progress
 INTERFACE: Final = SyntaxId(m.IXnRemote.uuid, m.IXnRemote.version)
 _NULL = "00000000-0000-0000-0000-000000000000"
@@ -35,7 +35,7 @@ _PROCNUM_OUT_OF_RANGE: Final = (NCA_S_OP_RNG_ERROR, 0x6D1)
 
 
 class _Unreachable(Exception):
-    """A partner can't be found or called; the text has the reason."""
+    """A partner cannot be resolved or called; the text has the reason."""
 
 
 class _Binding:
@@ -44,7 +44,7 @@ class _Binding:
     def __init__(self) -> None:
         self.connection: rpc.AsyncConnection | None = None
         self.handle = bytes(20)
-        self.lock = asyncio.Lock()  # one call at a time
+        self.lock = asyncio.Lock()  # serializes calls
         self.is_narrow = False  # the partner has no PokeW and BuildContextW
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -56,7 +56,7 @@ class OleTxLink:
         self, level: TransactionSecurity | None, hosts: Mapping[str, tuple[str, int]], security: SecurityAt
     ) -> None:
         """`level` is None if distributed transactions are off. `hosts` maps lower-case names to addresses, `security`
-        returns how to log in at a machine."""
+        returns the login for a machine."""
         self._level, self._hosts, self._security = level, hosts, security
         self._bindings: dict[Session, _Binding] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -68,7 +68,7 @@ class OleTxLink:
         return asyncio.get_running_loop().call_later(seconds, action)
 
     def new_guid(self) -> UUID:
-        """A random GUID."""
+        """Return a random GUID."""
         return uuid4()
 
     def call(self, session: Session, call: PartnerCall) -> None:
@@ -80,7 +80,7 @@ class OleTxLink:
             task.add_done_callback(tasks.discard)
 
     def hang_up(self, session: Session) -> None:
-        """Close the connection to the partner; calls under way are canceled, except a goodbye."""
+        """Close the connection to the partner; running calls are canceled, except a goodbye."""
         binding = self._bindings.pop(session, None)
         if binding is not None:
             self._spawn(self._close(binding))
@@ -99,7 +99,7 @@ class OleTxLink:
             binding.connection.close()
 
     def close(self) -> None:
-        """Make no more calls, because the daemon stops."""
+        """Stop making calls, because the daemon stops."""
         for task in self._tasks:
             task.cancel()
         for binding in self._bindings.values():
@@ -205,7 +205,7 @@ class OleTxLink:
     async def _connect(self, session: Session) -> rpc.AsyncConnection:
         """Connect with the login of this queue manager; if that fails below the level mutual, without a login."""
         if len(self._tasks) > MOST_CALLS:
-            raise _Unreachable(f"{MOST_CALLS} calls to transaction managers are under way already")
+            raise _Unreachable(f"{MOST_CALLS} calls to transaction managers are in progress, which is the limit")
         partner = session.partner
         try:
             security = self._security(partner.host)

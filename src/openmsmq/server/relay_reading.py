@@ -1,8 +1,8 @@
-"""Carries the messages of a queue of another machine into a queue here, over a connection of its own.
+"""Move the messages of a queue on another machine to a queue here, over a separate connection.
 
 Several two-phase receives (MS-MQRR, or MS-MQQP if the other machine has no MS-MQRR) are in progress at once. The locked
-messages are stored here in the order of the other queue, by one record in the log that also has their identifiers. Only
-when the record is durable does the other machine remove the messages. After a crash or a lost connection, the other
+messages are stored here in the order of the other queue, by one record in the log that also has their identifiers. The
+other machine removes the messages only when the record is durable. After a crash or a lost connection, the other
 machine puts back messages that it has not removed. Their identifiers are recognized when they are read again.
 """
 
@@ -30,13 +30,13 @@ from openmsmq.store import Operation
 
 logger = logging.getLogger(__name__)
 
-WAIT: Final = 20_000  # milliseconds that a receive waits at the other machine
-MOST_AT_ONCE: Final = 32  # messages that are locked there
-MOST_BYTES: Final = 1 << 20  # of the locked messages, approximately
-ASIDE: Final = 60.0  # seconds until a message that was refused is tried again
+WAIT: Final = 20_000  # milliseconds that a receive waits for a message
+MOST_AT_ONCE: Final = 32  # maximum number of locked messages
+MOST_BYTES: Final = 1 << 20  # approximate maximum of their total size
+ASIDE: Final = 60.0  # seconds until a refused message is tried again
 PAUSE: Final = 5.0  # seconds after a failure on this machine
 SLOWEST: Final = 60.0  # seconds between two attempts to connect to the other machine
-OPENING: Final = 20.0  # seconds that opening the queue may take
+OPENING: Final = 20.0  # time limit for opening the queue in seconds
 FAILURES: Final = (*CALL_FAILURES, TimeoutError, OSError)
 
 
@@ -46,7 +46,7 @@ Fetched = Callable[[Iterable[Message]], tuple[list[Operation], Callable[[], None
 
 @dataclass(frozen=True, slots=True)
 class RelaySource:
-    """The source of a relay: host, port, and how to log in there (arguments of `rpc.aio.connect`)."""
+    """The source of a relay: host, port, and login (arguments of `rpc.aio.connect`)."""
 
     host: str
     port: int
@@ -54,15 +54,16 @@ class RelaySource:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether a failed call means that the machine does not answer or has no open port. A machine that refuses is
-    present."""
+    """Whether a failed call means that the machine does not answer or has no open port. A refused call means that it
+    answers."""
     return isinstance(error, (RpcConnectionError, TimeoutError, OSError)) and not isinstance(error, BindError)
 
 
 @asynccontextmanager
 async def opened(source: RelaySource, name: str, identifier: bytes) -> AsyncIterator[tuple[Runner, OpenQueue]]:
     """Open a queue of another machine for two-phase receives. `name` is its format name, `identifier` the GUID of this
-    client for the other machine. Yields the connection and the queue. Raises as calls do, and TimeoutError."""
+    client for the other machine. Yields the connection and the queue. Raises the exceptions of calls, and
+    TimeoutError."""
     runner = Runner(source.host, source.port, source.security)
     try:
         async with asyncio.timeout(OPENING):
@@ -89,7 +90,7 @@ async def _open(runner: Runner, name: str, identifier: bytes) -> OpenQueue:
 
 
 class RelayReader:
-    """Runs a relay that fetches messages, until it is cancelled."""
+    """Runs a relay that fetches messages, until it is canceled."""
 
     def __init__(
         self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager,
@@ -97,10 +98,10 @@ class RelayReader:
         fetched: Fetched = lambda messages: ([], lambda: None),
         redirect: Callable[[Relay, Message], None] = lambda relay, message: None,
     ) -> None:  # fmt: skip
-        """`queue` finds the queue here, and raises MsmqError; `durable` waits until what was written is on the disk;
-        `identifier` is a GUID that the other machine knows this reader by; `now` returns seconds since 1970 UTC; for
-        `fetched` see `MessageService.fetched`; `redirect` may
-        change the response queue of a message that is to be stored."""
+        """`queue` finds the queue here, and raises MsmqError; `durable` waits until everything written is on the disk;
+        `identifier` is the GUID of this reader for the other machine; `now` returns seconds since 1970 UTC; for
+        `fetched` see `MessageService.fetched`; `redirect` may change the response queue of a message that is to be
+        stored."""
         self._fetched: Final = fetched
         self._redirect: Final = redirect
         self._relay, self._queue, self._manager, self._durable = relay, queue, manager, durable
@@ -120,7 +121,7 @@ class RelayReader:
                 reason = f"{self._relay.definition.host} ({self._source.host}): {error}"
                 if self._relay.fails(reason, self._now(), is_away=is_away(error)):
                     logger.warning(
-                        "queue %s: no messages can be fetched from %s, and that is tried again: %s",
+                        "queue %s: cannot fetch messages from %s; retrying: %s",
                         self._relay.definition.queue, self._relay.remote_name, error,
                     )  # fmt: skip
             pause = 1.0 if self._relay.progress.moved > moved else min(2 * pause, SLOWEST)
@@ -129,7 +130,7 @@ class RelayReader:
     async def _session(self) -> None:
         async with opened(self._source, str(self._relay.remote_name), self._identifier) as (runner, queue):
             if self._relay.works():
-                logger.info("queue %s: %s is reached again", self._relay.definition.queue, self._relay.remote_name)
+                logger.info("queue %s: connected to %s again", self._relay.definition.queue, self._relay.remote_name)
             try:
                 while True:
                     await self._round(runner, queue)
@@ -147,7 +148,7 @@ class RelayReader:
         fresh = [each for each in taken if not self._relay.is_taken(each.message)]
         try:
             stored, refused = await self._store(fresh)
-        except MsmqError as error:  # no room, or the queue was deleted: nothing is stored
+        except MsmqError as error:  # a quota is reached, or the queue was deleted: nothing is stored
             await self._end(runner, queue, again, True)
             await self._end(runner, queue, fresh, False)
             self._relay.fails(str(error), self._now())
@@ -160,7 +161,7 @@ class RelayReader:
             self._found_nothing()
 
     def _found_nothing(self) -> None:
-        """Note that all readable messages were read."""
+        """Record that all readable messages were read."""
         self._relay.works()
         if not self._aside:
             self._relay.found_nothing(self._now())

@@ -1,5 +1,5 @@
-"""Hands the messages of a queue here to the outgoing queue for a queue of another machine, and takes what that machine
-says about them."""
+"""Move the messages of a queue here to the outgoing queue for a queue on another machine, and process its
+acknowledgments."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from openmsmq.store import Operation
 
 logger = logging.getLogger(__name__)
 
-#: Where other machines acknowledge that messages have arrived, or say why not.
+#: Queue for acknowledgments and refusals by other machines.
 ACKNOWLEDGMENTS: Final = ".\\private$\\relay_acknowledgments"
-PERIOD: Final = 0.1  # seconds between looks
+PERIOD: Final = 0.1  # seconds between checks
 AT_ONCE: Final = 256  # messages in one change
-MOST_UNDER_WAY: Final = 2_000  # messages; more stay where programs here can still read them
-PAUSE: Final = 5  # seconds after something has failed
-PATIENCE: Final = 60  # seconds until it is said that acknowledgments are missing
+MOST_UNDER_WAY: Final = 2_000  # maximum messages in the outgoing queue; the others remain readable here
+PAUSE: Final = 5  # seconds until the next attempt after a failure
+PATIENCE: Final = 60  # seconds after which missing acknowledgments are reported
 
 
 class RelaySender:
-    """The work of a relay whose messages go to another machine, until it is cancelled."""
+    """Runs a relay that sends messages to another machine, until it is canceled."""
 
     def __init__(self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager, now: Callable[[], int]) -> None:
         """`queue` finds the queue here, and raises MsmqError; `now` returns seconds since 1970 UTC."""
@@ -42,14 +42,14 @@ class RelaySender:
         self._missing, self._missing_since = 0, 0
 
     async def run(self) -> None:
-        """Until it is cancelled, which never interrupts a change."""
+        """Run until canceled. A cancellation never interrupts a change."""
         while True:
             try:
                 moved = self._turn()
             except MsmqError as error:
                 if self._relay.fails(str(error), self._now()):
                     logger.warning(
-                        "queue %s: no messages can be sent to %s, and that is tried again: %s",
+                        "queue %s: cannot send messages to %s; retrying: %s",
                         self._relay.definition.queue, self._relay.remote_name, error,
                     )  # fmt: skip
                 await asyncio.sleep(PAUSE)
@@ -57,13 +57,13 @@ class RelaySender:
             await asyncio.sleep(0 if moved == AT_ONCE else PERIOD)
 
     def _turn(self) -> int:
-        """Hand some messages on; returns how many."""
+        """Send some messages; return their number."""
         relay, queue, now = self._relay, self._queue(), self._now()
         host = relay.definition.host
         if self._manager.machine.is_local(host):
             raise MsmqError(
                 HResult.MQ_ERROR_ILLEGAL_OPERATION,
-                f"{host} is a name of this machine, so messages for it would stay here: remove {host} from the setting "
+                f"{host} is a name of this machine, so its messages would stay here: remove {host} from the setting "
                 "aliases and restart",
             )
         outgoing = _outgoing_queue(self._manager, relay)
@@ -91,7 +91,8 @@ class RelaySender:
         return moved
 
     def _look_for_missing(self, leaving: int) -> None:
-        """Says so where the other machine has got messages, and does not say that they arrived in the queue."""
+        """Report messages that the other machine has received, but for which no acknowledgment of the queue has
+        arrived."""
         relay, now = self._relay, self._now()
         missing = 0 if leaving else relay.unacknowledged
         if missing != self._missing:
@@ -107,7 +108,7 @@ class RelaySender:
 async def take_acknowledgments(
     manager: QueueManager, relay_of: Callable[[Queue], Relay | None], now: Callable[[], int]
 ) -> None:
-    """Carry out what other machines say about messages, until it is cancelled."""
+    """Process acknowledgments and refusals until canceled."""
     while True:
         await asyncio.sleep(PERIOD)
         queue = _known_acknowledgments(manager)
@@ -115,7 +116,7 @@ async def take_acknowledgments(
             try:
                 refused = manager.relays.take_acknowledgments(queue, AT_ONCE)
             except MsmqError as error:
-                logger.warning("acknowledgments of relays can't be read, and that is tried again: %s", error)
+                logger.warning("cannot read acknowledgments of relays; retrying: %s", error)
                 await asyncio.sleep(PAUSE)
                 break
             for each in refused:
@@ -126,7 +127,7 @@ async def take_acknowledgments(
 
 
 def _refused(relay: Relay, message: Message, message_class: int, now: int) -> None:
-    """A message is in its place again; it is tried again after a while."""
+    """Record a refused message, which is back in its queue and is tried again later."""
     reason = f"{message_class:#06x}"
     with suppress(ValueError):
         reason = MessageClass(message_class).name
@@ -136,7 +137,7 @@ def _refused(relay: Relay, message: Message, message_class: int, now: int) -> No
 
 
 def _outgoing_queue(manager: QueueManager, relay: Relay) -> OutgoingQueue | None:
-    """The outgoing queue that a relay uses, if there is one now."""
+    """Return the outgoing queue of a relay, or None."""
     return manager.registry.outgoing_queue(relay.remote_name)
 
 
@@ -145,8 +146,8 @@ def _known_acknowledgments(manager: QueueManager) -> Queue | None:
 
 
 def _acknowledgments(manager: QueueManager) -> Queue:
-    """The queue for acknowledgments, which is made if it is not there. Anybody may send to it, as other machines do not
-    log in; administrators read it."""
+    """Return the queue for acknowledgments; create it if it is missing. Everyone may send to it, because other machines
+    do not log in; administrators may read it."""
     found = _known_acknowledgments(manager)
     if found is not None:
         return found

@@ -1,7 +1,7 @@
-"""Before messages go back to another machine: removes there what is stored here already.
+"""Remove messages from another machine that are already stored here, before messages are sent back to it.
 
-A crash or a lost connection leaves messages at the other machine that are stored here. Sent back, they would be there
-twice. So the queue there is looked through, and those are received.
+A crash or a lost connection leaves messages at the other machine that are stored here. If they were sent back, they
+would be there twice. The queue on the other machine is therefore searched, and these messages are received.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from openmsmq.relaying.relay import Relay
 
 logger = logging.getLogger(__name__)
 
-PAUSE: Final = 2.0  # seconds between two looks
+PAUSE: Final = 2.0  # seconds between searches
 
 
 async def settle(relay: Relay, runner: Runner, queue: OpenQueue) -> None:
-    """Remove what is taken, until nothing is left that may be. Raises what calls raise."""
+    """Remove the taken messages until none is left. Raises the exceptions of calls."""
     while relay.progress.taken:
         seen = await _look_through(relay, runner, queue)
         if not relay.progress.taken or not await _some_are_hidden(relay, runner, seen):
@@ -34,7 +34,7 @@ async def settle(relay: Relay, runner: Runner, queue: OpenQueue) -> None:
 
 
 async def _look_through(relay: Relay, runner: Runner, queue: OpenQueue) -> int:
-    """Returns how many messages were seen that stay there."""
+    """Search the queue once. Return the number of messages that remain there."""
     seen = 0
     cursor = await runner.run(queue.create_cursor())
     action = ReceiveAction.PEEK_CURRENT
@@ -58,8 +58,8 @@ async def _look_through(relay: Relay, runner: Runner, queue: OpenQueue) -> int:
 
 
 async def _some_are_hidden(relay: Relay, runner: Runner, seen: int) -> bool:
-    """Whether the other machine has more messages than can be seen: it still holds what a connection that is gone had
-    locked. Where it does not say (it has no MS-MQMR), nothing is waited for."""
+    """Whether the other machine has more messages than are visible, because it still holds the locks of a lost
+    connection. False if it does not support MS-MQMR, which reports the number."""
     try:
         found = await runner.run(operations.management(str(relay.remote_name), "message_count"))
     except UNANSWERED:
@@ -70,7 +70,7 @@ async def _some_are_hidden(relay: Relay, runner: Runner, seen: int) -> bool:
     hidden = isinstance(count, int) and count > seen
     if hidden:
         logger.info(
-            "queue %s: waiting until %s has put back %d messages that it locked for a connection that is gone",
+            "queue %s: waiting until %s has put back %d messages that it had locked for a lost connection",
             relay.definition.queue, relay.remote_name, count - seen,
         )  # fmt: skip
     return hidden

@@ -1,4 +1,4 @@
-"""The relays of a daemon: their work begins, changes and ends with their states."""
+"""The relays of a daemon: starts and stops their tasks according to their states."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from openmsmq.store import Operation
 
 logger = logging.getLogger(__name__)
 
-LOOK: Final = 5.0  # seconds between two questions how many messages the other machine has
-ANSWER: Final = 10.0  # seconds that it may take to answer
-SETTLING_PAUSE: Final = 5.0  # seconds until it is tried again to find out what the other machine still has
+LOOK: Final = 5.0  # seconds between queries of the number of messages on the other machine
+ANSWER: Final = 10.0  # time limit of a query in seconds
+SETTLING_PAUSE: Final = 5.0  # seconds until settling is tried again after a failure
 
 
 class RelayService:
@@ -42,12 +42,12 @@ class RelayService:
         self, manager: QueueManager, when_durable: Callable[[Callable[[], None]], None],
         hosts: Mapping[str, tuple[str, int]], security: SecurityAt, fetched: Fetched,
     ) -> None:  # fmt: skip
-        """`hosts` says where machines are, by lower-case name, that the resolver does not know; `security` how to log
-        in there; for `fetched` see `MessageService.fetched`."""
+        """`hosts` maps lower-case names, which the resolver may not know, to addresses; `security` returns the login
+        for a machine; for `fetched` see `MessageService.fetched`."""
         self._fetched: Final = fetched
         self._manager, self._when_durable, self._hosts, self._security = manager, when_durable, hosts, security
         self.relays: Final = Relays(self._write, self._changed, _now)
-        self.relays.recover(manager.store.definitions)  # before anybody can ask for them
+        self.relays.recover(manager.store.definitions)  # before requests can list them
         self._tasks: Final[dict[Relay, list[asyncio.Task[None]]]] = {}
         self._acknowledging: asyncio.Task[None] | None = None
 
@@ -67,10 +67,10 @@ class RelayService:
             await asyncio.wait(tasks, timeout=max(grace, 1.0))
 
     def local_queue(self, name: str) -> Queue:
-        """The queue here, by the path name in a relay. Raises QueueNotFound."""
+        """Return the local queue with the path name in a relay. Raises QueueNotFound."""
         queue = self._manager.registry.local_queue(parse_format_name(f"DIRECT=OS:{name}"))
         if queue is None:
-            raise QueueNotFound(detail=f"{name} is not there; openmsmq queue create makes it")
+            raise QueueNotFound(detail=f"there is no queue {name}; create it with openmsmq queue create")
         return queue
 
     def _relay_of(self, queue: Queue) -> Relay | None:
@@ -80,7 +80,7 @@ class RelayService:
         self._manager.arrivals.note(changes)
 
     def _changed(self, relay: Relay) -> None:
-        """Ends the work of the former state, and begins that of the new one when it has ended."""
+        """Stop the task of the former state, then start that of the new one."""
         former = self._tasks.pop(relay, [])
         for task in former:
             task.cancel()
@@ -119,7 +119,7 @@ class RelayService:
         await done
 
     async def _settle(self, relay: Relay) -> None:
-        """See `relay_settling`; tried until it succeeds, because nothing is to be there twice."""
+        """Run `relay_settling` until it succeeds, so that no message exists twice."""
         while relay.progress.taken:
             try:
                 name, identifier = str(relay.remote_name), self._manager.machine.identifier
@@ -132,8 +132,8 @@ class RelayService:
                 await asyncio.sleep(SETTLING_PAUSE)
 
     async def _watch(self, relay: Relay) -> None:
-        """Counts what waits at the other machine, for those who look at the relay. Where it does not say, nobody
-        knows."""
+        """Query the number of messages on the other machine periodically, for display. It is unknown if the machine
+        does not report it."""
         while True:
             relay.sample(_now())
             if relay.direction is Direction.IN:

@@ -27,9 +27,9 @@ from openmsmq.protocols.proxies import HandedOver
 from openmsmq.queueing.descriptors import Accept
 from openmsmq.server.config import STANDARD_PORT
 
-ANSWER = 10.0  # seconds that another queue manager may take to answer
+ANSWER = 10.0  # time limit of a call in seconds
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
-SecurityAt = Callable[[str], dict[str, Any]]  # what `rpc.aio.connect` gets for a machine, by its name
+SecurityAt = Callable[[str], dict[str, Any]]  # machine name -> arguments of `rpc.aio.connect`
 
 
 class Peers:
@@ -38,8 +38,8 @@ class Peers:
     def __init__(
         self, identifier: bytes, hosts: Mapping[str, tuple[str, int]], security: SecurityAt, spawn: Spawn
     ) -> None:
-        """`identifier` is the GUID of this queue manager. `hosts` says where machines are, by lower-case name, that
-        the resolver does not know or that use other ports; `security` says how to log in there."""
+        """`identifier` is the GUID of this queue manager. `hosts` maps lower-case names to addresses and ports that
+        differ from those of the resolver and the standard; `security` returns the login for a machine."""
         self._identifier, self._hosts, self._security, self._spawn = identifier, hosts, security, spawn
         self._runners: dict[tuple[str, int], Runner] = {}
 
@@ -86,8 +86,8 @@ class Peers:
         await self._ask(machine, partial(operations.act, name, action))
 
     async def _ask(self, machine: str, ask: Callable[[], Steps[T]]) -> T:
-        """On a connection that is kept for the next time, until it fails. Then it is asked once more on a new one: the
-        other side may have restarted long ago. Nothing that is asked here does harm twice."""
+        """Make a call on a cached connection. If that fails, make it once more on a new connection, because the peer
+        may have restarted. All these calls are idempotent."""
         address = self._hosts.get(machine.lower(), (machine, STANDARD_PORT))
         with _reaching(machine):
             async with asyncio.timeout(ANSWER):
@@ -102,7 +102,7 @@ class Peers:
             return await runner.run(steps)
         except BaseException as error:
             if isinstance(error, MsmqError) and not isinstance(error, UNANSWERED):
-                raise  # the other side has answered
+                raise  # the peer has answered
             if self._runners.get(address) is runner:
                 del self._runners[address]
             runner.close()
@@ -115,13 +115,14 @@ class Peers:
 
 
 class PeerSession:
-    """See `protocols.proxies.RemoteSession`. `reading` speaks qm2qm, `opening` qmcomm; they may be one."""
+    """See `protocols.proxies.RemoteSession`. `reading` is the connection for qm2qm, `opening` that for qmcomm; they may
+    be the same."""
 
     def __init__(
         self, queue: qm2qm.Qm2QmQueue, held: ServerResource, reading: Runner, opening: Runner, spawn: Spawn
     ) -> None:
         self._queue, self._held, self._reading, self._opening, self._spawn = queue, held, reading, opening, spawn
-        queue.reopens = False  # the right to open it again is the client's
+        queue.reopens = False  # the client decides whether to open it again
 
     async def read(self, action: ReceiveAction, timeout: int, cursor: int, accept: Accept) -> int:
         request = self._queue.next_request()
@@ -137,14 +138,14 @@ class PeerSession:
             try:
                 await asyncio.shield(self._spawn(self._run(self._queue.end(taken.request, status == HResult.MQ_OK))))
             except MsmqError as error:
-                # Where no answer came, the message may be removed: then it is better given to the client twice than
-                # never (deviation D-73). Otherwise [MS-MQMP] 3.1.5.3: the result of RemoteQMEndReceive.
+                # Without a reply, the message may have been removed: delivering it twice is better than losing it #
+                # (deviation D-73). Otherwise [MS-MQMP] 3.1.5.3: the result of RemoteQMEndReceive.
                 if error.hresult != HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE:
                     return error.hresult
         return status
 
     async def _withdraw(self, start: asyncio.Task[TakenMessage], request: int) -> None:
-        """The client has gone: end the request, or put its message back."""
+        """End the request of a client that has disconnected, or put its message back."""
         with suppress(MsmqError):
             await self._run(self._queue.cancel_request(request))
         with suppress(MsmqError):

@@ -1,4 +1,4 @@
-"""Notifications to systemd (sd_notify(3)): ready, stopping, and, from the event loop, that it still runs."""
+"""Notifications to systemd (sd_notify(3)): ready, stopping, and keep-alives of the event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FENCED: Final = 75
 
 
 class Supervision:
-    """Tells the supervisor whose socket `environment` names (NOTIFY_SOCKET); nobody where there is none."""
+    """Notifies the supervisor through the socket that `environment` names (NOTIFY_SOCKET); does nothing without one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, environment: Mapping[str, str] = os.environ) -> None:
         self._loop = loop
@@ -23,12 +23,13 @@ class Supervision:
         self._timer: asyncio.TimerHandle | None = None
 
     def started(self) -> None:
-        """The daemon serves. From now on the watchdog is fed by the event loop, so a loop that hangs is noticed."""
+        """Report that the daemon is ready. From now on, the event loop sends keep-alives, so that systemd detects a
+        hanging loop."""
         self._tell("READY=1\nSTATUS=serving")
         self._feed()
 
     def stopping(self) -> None:
-        """The daemon lets calls end; that has a limit of its own, so the watchdog is not needed."""
+        """Report that the daemon is stopping. Keep-alives end, because the shutdown has its own time limit."""
         if self._timer is not None:
             self._timer.cancel()
         self._tell("STOPPING=1\nSTATUS=letting calls end")
@@ -47,7 +48,8 @@ class Supervision:
 
 
 def _watchdog_period(environment: Mapping[str, str]) -> float:
-    """Seconds between signs of life, half of what systemd waits for (sd_watchdog_enabled(3)); 0 if it does not."""
+    """Return the seconds between keep-alives, half of the watchdog timeout (sd_watchdog_enabled(3)); 0 without a
+    watchdog."""
     meant = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     microseconds = environment.get("WATCHDOG_USEC", "")
     return int(microseconds) / 2e6 if meant and microseconds.isdecimal() else 0.0

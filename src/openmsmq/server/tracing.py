@@ -1,6 +1,7 @@
-"""Traces of the daemon: spans of transfers, sent to a collector by OTLP over HTTP from a thread of their own.
+"""Traces of the daemon: spans of transfers, sent to a collector with OTLP over HTTP in a separate thread.
 
-What the collector does not take in time is dropped by OpenTelemetry's bounded queue; the daemon waits for nothing.
+Spans that the collector does not accept in time are dropped by the bounded queue of OpenTelemetry; the daemon never
+waits.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from openmsmq.server.config import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
-_EXPORT_SECONDS: Final = 5.0  # of one export
-_STOP_SECONDS: Final = 2.0  # for the last one
+_EXPORT_SECONDS: Final = 5.0  # time limit of an export in seconds
+_STOP_SECONDS: Final = 2.0  # time limit of the last export in seconds
 _POLL: Final = 0.02
-_MOST_WAITING: Final = 2048  # spans
+_MOST_WAITING: Final = 2048  # maximum spans in the queue
 
 
 class Traces:
-    """Off until `start`."""
+    """Traces of transfers; disabled until `start`."""
 
     def __init__(self) -> None:
         self._provider: Any = None
@@ -49,7 +50,7 @@ class Traces:
         return TransferSpans(tracer_of(self._provider))
 
     async def stop(self) -> None:
-        """Export what waits, if the collector takes it at once."""
+        """Export the pending spans, if the collector accepts them quickly."""
         if self._provider is not None:
             ending = Thread(target=self._provider.shutdown, name="traces", daemon=True)
             ending.start()

@@ -1,5 +1,5 @@
-"""The HTTP server of the daemon: its process, and the two ways in which that may ask: the door, and RPC over a Unix
-socket in the data directory, with a ticket for who is logged in."""
+"""The HTTP server of the daemon: its process, and the two channels from it to the daemon: `gateways.console`, and RPC
+over a Unix socket in the data directory, with a ticket of the logged-in user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from openmsmq.gateways.connected import OpenSessions
 from openmsmq.gateways.console import AccountLookup, WebGateway
 from openmsmq.gateways.figures import Latency
 from openmsmq.gateways.openid import OpenIdSettings
-from openmsmq.gateways.relays import RelayDesk
+from openmsmq.gateways.relays import RelayRequests
 from openmsmq.gateways.remedies import Forget
 from openmsmq.gateways.transactions import DistributedTransactions
 from openmsmq.model.exhaustion import shortage
@@ -59,8 +59,8 @@ class WebServer:
         domain: AccountLookup | None,
         open_sessions: OpenSessions,
     ) -> None:
-        """`forget_sequence` and `open_sessions` are those of the service for other queue managers; `domain` knows
-        accounts besides those of the users file."""
+        """`forget_sequence` and `open_sessions` are those of the service for other queue managers; `domain` looks up
+        accounts that are not in the users file."""
         self._context: Final = context
         configuration, environment, rpc = context.configuration, calls.environment, calls.rpc
         data_dir = configuration.data_dir.resolve()
@@ -80,9 +80,9 @@ class WebServer:
             environment.manager, calls.users, self._tokens, rpc, environment.is_administrator, context.syncs,
             context.store.epoch, auditor, self._uses, alarms, latency, calls.logins,
             forget_sequence, environment.when_durable, transactions,
-            RelayDesk(relays.relays, relays.local_queue, auditor), domain, open_sessions, configuration.openid,
+            RelayRequests(relays.relays, relays.local_queue, auditor), domain, open_sessions, configuration.openid,
         )  # fmt: skip
-        # A Unix socket is as private as the level privacy, so interfaces ask for no more than a ticket.
+        # A Unix socket is as private as the level privacy, so a ticket satisfies all interfaces.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
         self._rpc: Final = RpcServer(
             table, policy=SecurityPolicy(allow_anonymous=False), acceptor=ticket_acceptor(self._door.identity)
@@ -93,7 +93,7 @@ class WebServer:
         self._watching: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Raises OSError when it does not come up."""
+        """Start the process. Raises OSError."""
         configuration = self._context.configuration
         if configuration.openid is not None:
             _check_openid(configuration.openid)
@@ -133,18 +133,18 @@ class WebServer:
             write_address(
                 data_dir, address_of(configuration.web_address, self._process.port, configuration.web_certificate)
             )
-        except PrivateFileError as error:  # a full disk
+        except PrivateFileError as error:  # for example a full disk
             logger.warning("cannot save the HTTP address; commands on this machine need --url: %s", error)
         self._context.ports.endpoints["web"] = configuration.web_address, self._process.port
 
     def _names(self) -> list[str]:
-        """The names by which browsers may call this machine."""
+        """Return the host names under which browsers may access the server."""
         configuration = self._context.configuration
         own = (configuration.machine_name, self._context.qualified_name, *configuration.alias_names)
         return [*own, *configuration.web_host_names]
 
     async def _write_uses(self) -> None:
-        """When tokens were used, once a minute, until this is cancelled; the disk is waited for in a thread."""
+        """Save the last-use times of tokens once a minute, until canceled; a thread writes the file."""
         while True:
             await asyncio.sleep(TokenUses.PERIOD)
             if self._rpc.may_answer():
@@ -166,7 +166,7 @@ class WebServer:
             logger.warning("cannot save last-use times of tokens: %s", error)
 
     async def stop(self, grace: float) -> None:
-        """Give running requests `grace` seconds to end; later ones are cut off."""
+        """Stop the process. Running requests get `grace` seconds to end; then their connections are closed."""
         if self._process is not None:
             await self._process.stop(grace)
         for task in self._watching:
@@ -174,14 +174,14 @@ class WebServer:
         self._write(self._uses_to_write())
         self._rpc.close()
         data_dir = self._context.configuration.data_dir.resolve()
-        if self._rpc.may_answer():  # else it is that of the daemon which has taken over
+        if self._rpc.may_answer():  # otherwise the file belongs to the daemon that has taken over
             forget_address(data_dir)
         (data_dir / _SOCKET).unlink(missing_ok=True)
 
 
 def _check_openid(settings: OpenIdSettings) -> None:
-    """Raises OSError if logins at the provider can't work here."""
+    """Check the requirements of OpenID Connect. Raises OSError."""
     if find_spec("joserfc") is None:
-        raise OSError("oidc_issuer needs joserfc: pip install 'openmsmq[oidc]'")
+        raise OSError("oidc_issuer requires joserfc: pip install 'openmsmq[oidc]'")
     if settings.secret_file is not None and not settings.secret_file.read_bytes().strip():
         raise OSError(f"oidc_client_secret_file: {settings.secret_file} is empty")

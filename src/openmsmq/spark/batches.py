@@ -146,7 +146,7 @@ class ClaimedBatches(Browsing):
         """Return the client. Arrow Flight was available during planning, or this class would not be used."""
         plane = self._reader.plane
         if not isinstance(plane, FLIGHT):
-            raise OptionError("mode=receive by consumer group needs Arrow Flight, which does not answer any more")
+            raise OptionError("mode=receive by consumer group needs Arrow Flight, which no longer responds")
         return plane
 
     @property
@@ -204,9 +204,9 @@ class ClaimedBatches(Browsing):
             claim = self._claim(queue, at)
         if claim.end != until and self._reader.options.failOnDataLoss is not False:
             raise DataLoss(
-                f"the batch of {queue or self._source} from {at} to {until} is not what consumerGroup "
-                f"{self._group} holds, which ends at {claim.end}: somebody else uses the group, or it "
-                "was released; failOnDataLoss=false goes on with what there is"
+                f"the batch of {queue or self._source} from {at} to {until} differs from the claim of "
+                f"consumerGroup {self._group}, which ends at {claim.end}: another stream uses the group, or it "
+                "was released; failOnDataLoss=false continues with the present messages"
             )
         return claim
 
@@ -222,7 +222,9 @@ class ClaimedBatches(Browsing):
                 raise
             # This reader has no claim on the queue; possibly no reader ever had: the limits went to other queues.
             if self._bulk.cursor(queue, self._group, self._source) is not None:
-                logger.warning("%s: what was read up to %d is not removed and stays in the queue: %s", queue, at, error)
+                logger.warning(
+                    "%s: messages read up to %d could not be removed and stay in the queue: %s", queue, at, error
+                )
             self._removed[queue] = at
 
 

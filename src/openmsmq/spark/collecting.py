@@ -79,7 +79,7 @@ class Errors:
         except FileNotFoundError:  # no task had any
             return
         except OSError as error:
-            logger.warning("%s: what attempts have left can't be removed: %s", self._attempts, error)
+            logger.warning("%s: cannot remove files of failed attempts: %s", self._attempts, error)
 
     def _place(self, batch: int, attempt: str) -> str:
         return f"{self._directory}/{self._sink}-{batch}-{attempt.split('-')[1]}.parquet"

@@ -25,7 +25,7 @@ class HostAway(ConnectionError):
 
     def __init__(self, host: str, reason: str) -> None:
         super().__init__(
-            f"queue manager {host} does not answer: {reason}; failOnDataLoss=false goes on with the other hosts and "
+            f"queue manager {host} does not answer: {reason}; failOnDataLoss=false continues with the other hosts and "
             "reads from this one later"
         )
         self.host = host

@@ -183,7 +183,7 @@ class Planner:
             return {"reason": f"no Arrow Flight at {parsed.host}, port {parsed.flightPort}"}
         port = _arrow_port(parsed, parsed.host, "write")
         if port is None:
-            return {"reason": f"{parsed.host} takes no rows by Arrow streams"}
+            return {"reason": f"{parsed.host} does not accept rows in Arrow streams"}
         stage = {"sink": writer.sink, "transactional": parsed.transactional}
         if parsed.defaultQueue is not None:
             stage["default_queue"] = parsed.defaultQueue
@@ -218,7 +218,7 @@ class Planner:
             if host not in ports:
                 ports[host] = reader.arrow_port(part.queue)
             if ports[host] is None:
-                raise MsmqError(detail=f"{host} serves no Arrow streams, which the Spark connector reads")
+                raise MsmqError(detail=f"{host} does not offer Arrow streams, which the Spark connector requires")
             which = f"of {part.queue or options.source} between {part.start} and {part.end}"
             found.append({
                 "host": host, "port": ports[host], "count": part.count, "which": which, "fails": fails,

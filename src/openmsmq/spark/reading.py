@@ -44,7 +44,7 @@ class DataLoss(RuntimeError):
 def queue_lost(queue: str, error: MsmqError) -> DataLoss:
     """Return the error for a deleted queue of a stream."""
     return DataLoss(
-        f"queue {queue}, which is read, is not there any more ({error}); failOnDataLoss=false goes on without it"
+        f"queue {queue}, which this query reads, no longer exists ({error}); failOnDataLoss=false continues without it"
     )
 
 
@@ -235,7 +235,7 @@ class Fetching:
             wanted = pattern or ", ".join(named)
             raise OptionError(
                 f"the checkpoint is of {', '.join(map(repr, start))}, the options name {wanted!r}: "
-                "a stream goes on with the queues that it began with. "
+                "a stream continues with the queues that it began with. "
                 f"Name {', '.join(map(repr, others))} too, or begin with a new checkpoint"
             )
         return list(dict.fromkeys([*start, *named]))
@@ -303,7 +303,7 @@ class Fetching:
                 raise queue_lost(queue or self.options.source, error) from error
         if self._odd:
             logger.warning(
-                "%d of %d messages %s: column text is null or has U+FFFD: their bodies are not what decode=%s wants",
+                "%d of %d messages %s: column text is null or has U+FFFD, because their bodies do not match decode=%s",
                 self._odd, rows, which, self.options.decode,
             )  # fmt: skip
         keys = ", ".join(f"{key:#x}" for key in damaged[:_FEW])
@@ -319,7 +319,7 @@ class Fetching:
     def lost(what: str, fail: bool) -> None:
         """Report planned messages that are missing: raise DataLoss, or log it."""
         if fail:
-            raise DataLoss(f"{what}; failOnDataLoss=false goes on without them")
+            raise DataLoss(f"{what}; with failOnDataLoss=false, the stream continues without them")
         logger.warning("%s; failOnDataLoss=false: going on without them", what)
 
 
@@ -419,5 +419,5 @@ def named_offset(option: str, offsets: str | dict[str, int], queue: str) -> str 
     if isinstance(offsets, str):
         return offsets
     if queue not in offsets:
-        raise OptionError(f"{option} says nothing of {queue!r}, but of {', '.join(offsets) or 'nothing'}")
+        raise OptionError(f"{option} has no entry for {queue!r}, only for {', '.join(offsets) or 'nothing'}")
     return offsets[queue]

@@ -61,7 +61,7 @@ def plain_names(given: Sequence[str]) -> list[str]:
     names = [name.lower() for name in given]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ColumnError(f"column {twice!r} is there twice, allowed: once, in upper or lower case")
+        raise ColumnError(f"column {twice!r} occurs more than once; the names are case-insensitive")
     return names
 
 
@@ -70,7 +70,7 @@ def check_writable(given: StructType) -> None:
     allowed = {name: _TYPES[kind] for name, kind in WRITE_COLUMNS.items()}
     names = plain_names(given.names)
     if "body" not in names:
-        raise ColumnError(f"a row needs the column 'body'; also allowed: {', '.join(allowed)}")
+        raise ColumnError(f"the column 'body' is missing; also allowed: {', '.join(allowed)}")
     for name, column in zip(names, given.fields, strict=True):
         if name not in allowed:
             raise ColumnError(f"column {column.name!r} can't be written; allowed: {', '.join(allowed)}")

@@ -153,16 +153,16 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
         everything = self.plane.lag(queue, source)
         if self._fails_on_loss:
             raise DataLoss(
-                f"the offset {at} of {queue or source} is of another life of the queue manager's store, which was "
-                "restored from a backup (or replaced) since: messages that came then may never be read. Begin with a "
-                "new checkpoint, and with mode=receive a new or forgotten consumerGroup; failOnDataLoss=false goes on "
-                f"behind {min(at, everything.stable)}"
+                f"the offset {at} of {queue or source} belongs to an earlier incarnation of the store, which was "
+                "restored from a backup or replaced: messages that arrived since then may never be read. Begin with a "
+                "new checkpoint, and with mode=receive a new or forgotten consumerGroup; failOnDataLoss=false "
+                f"continues after {min(at, everything.stable)}"
             )
         goes_on = min(at, everything.stable)
         skipped = everything.count - self.plane.lag(queue, source, goes_on).count
         logger.warning(
-            "%s: the queue manager's store was restored from a backup since the offset %d; failOnDataLoss=false: going "
-            "on behind %d, %d messages before that are in the queue and are not read",
+            "%s: the store was restored from a backup after the offset %d; failOnDataLoss=false: continuing after %d, "
+            "%d earlier messages in the queue are not read",
             queue or source, at, goes_on, skipped,
         )  # fmt: skip
         return offset(goes_on, 0, self._stores[self.host(queue)])

@@ -54,7 +54,7 @@ class _Writing:
     def __init__(self, options: DataSourceOptions, schema: StructType) -> None:
         check_writable(schema)
         if options.defaultQueue is None and "destination_queue" not in plain_names(schema.names):
-            raise OptionError("give defaultQueue, or rows with the column destination_queue")
+            raise OptionError("specify defaultQueue, or write rows with the column destination_queue")
         self.options = options
         self._errors("")  # report an unusable errorPath before any job starts
 
@@ -147,8 +147,8 @@ def _signs_of_life(options: DataSourceOptions, sink: str) -> Iterator[None]:
                     plane.renew(sink)
             except Exception as error:  # the next one may succeed
                 logger.warning(
-                    "sink %s: a keep-alive has failed; without any for stage_time_limit the queue manager drops what "
-                    "this task has staged: %s", sink, error,
+                    "sink %s: a keep-alive failed; without any for stage_time_limit, the queue manager drops the rows "
+                    "staged by this task: %s", sink, error,
                 )  # fmt: skip
 
     threading.Thread(target=show, name=f"keep-alives of {sink}", daemon=True).start()

@@ -58,7 +58,7 @@ class ClientSpans:
 
 
 class SendingSpan:
-    """See `client.observing.Sending`."""
+    """See `client.observing.SendObservation`."""
 
     def __init__(self, span: Span, message: Message) -> None:
         self._span: Final = span
@@ -72,7 +72,7 @@ class SendingSpan:
 
 
 class TransferSpans:
-    """See `link.options.Transfers`. Messages without a context are not traced."""
+    """See `peering.options.Transfers`. Messages without a context are not traced."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer: Final = tracer

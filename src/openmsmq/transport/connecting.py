@@ -72,8 +72,8 @@ class ConnectEvent(Enum):
     FAILED = auto()  # no hops, ping refused or not answered, or no connection
     ENDED = auto()  # the session has closed while messages wait
     RETRY = auto()  # timer expired, and there is another hop
-    RETRY_ANEW = auto()  # timer expired after the last hop
-    NOTHING_WAITS = auto()  # or nothing may be sent because of hold or offline
+    RETRY_RESOLVE = auto()  # timer expired after the last hop
+    NOTHING_WAITS = auto()  # or none may be sent, because the queue is paused or the machine offline
 
 
 class ConnectAction(Enum):
@@ -119,7 +119,7 @@ TABLE: dict[ConnectState, dict[ConnectEvent, ConnectRow]] = {
     },
     ConnectState.WAITING_RECONNECT: {
         ConnectEvent.RETRY: ConnectRow(ConnectAction.CONNECT, ConnectState.CONNECTING),
-        ConnectEvent.RETRY_ANEW: ConnectRow(ConnectAction.RESOLVE, ConnectState.RESOLVING),
+        ConnectEvent.RETRY_RESOLVE: ConnectRow(ConnectAction.RESOLVE, ConnectState.RESOLVING),
         ConnectEvent.NOTHING_WAITS: _STOP,
     },
 }
@@ -143,11 +143,11 @@ class ConnectMachine:
         return self._hops[self._index] if self._hops else None
 
     def messages_wait(self, now: float) -> ConnectCommand:
-        """Messages wait: start connecting if idle (deviation D-101)."""
+        """Start connecting if idle, because messages wait (deviation D-101)."""
         return self._step(ConnectEvent.MESSAGES_WAIT, now)
 
     def nothing_waits(self, now: float) -> ConnectCommand:
-        """Nothing waits any more, or may be sent: return to idle. The owner must cancel the command in progress."""
+        """Return to idle, because no message waits or may be sent. The owner must cancel the command in progress."""
         return self._step(ConnectEvent.NOTHING_WAITS, now)
 
     def resolved(self, hops: Sequence[NextHop], now: float) -> ConnectCommand:
@@ -162,21 +162,22 @@ class ConnectMachine:
         )
 
     def pinged(self, accepted: bool, now: float) -> ConnectCommand:
-        """The hop has answered the ping."""
+        """Process the reply of a hop to a ping."""
         if self.state is not ConnectState.PINGING:
             return None
         return self._step(ConnectEvent.ACCEPTED if accepted else ConnectEvent.FAILED, now)
 
     def connected(self, now: float) -> ConnectCommand:
-        """The connection is open; the owner creates a `MqqbSession.initiator`."""
+        """Record that the connection is open; the owner creates a `MqqbSession.initiator`."""
         return self._step(ConnectEvent.CONNECTED, now)
 
     def failed(self, now: float) -> ConnectCommand:
-        """The connection to the hop failed."""
+        """Record that the connection to the hop failed."""
         return self._step(ConnectEvent.FAILED, now) if self.state is ConnectState.CONNECTING else None
 
     def ended(self, messages_wait: bool, now: float) -> ConnectCommand:
-        """The session has closed. `messages_wait`: there are messages to send, including unacknowledged ones."""
+        """Record that the session has closed. `messages_wait`: there are messages to send, including unacknowledged
+        ones."""
         return self._step(ConnectEvent.ENDED if messages_wait else ConnectEvent.NOTHING_WAITS, now)
 
     def tick(self, now: float) -> ConnectCommand:
@@ -188,17 +189,17 @@ class ConnectMachine:
         if self._index + 1 < len(self._hops):
             self._index += 1
             return self._step(ConnectEvent.RETRY, now)
-        return self._step(ConnectEvent.RETRY_ANEW, now)
+        return self._step(ConnectEvent.RETRY_RESOLVE, now)
 
-    def _step(self, stimulus: ConnectEvent, now: float) -> ConnectCommand:
-        row = TABLE[self.state].get(stimulus)
+    def _step(self, event: ConnectEvent, now: float) -> ConnectCommand:
+        row = TABLE[self.state].get(event)
         if row is None:
             return None
         after_ping = self.state is ConnectState.PINGING  # retries do not ping (3.1.5.2.2)
         self.state, self.next_deadline = row.next, None
         match row.action:
             case ConnectAction.RESOLVE:
-                self._is_retry = stimulus is ConnectEvent.RETRY_ANEW
+                self._is_retry = event is ConnectEvent.RETRY_RESOLVE
                 return Resolve()
             case ConnectAction.PING:
                 self.next_deadline = now + PING_TIMEOUT

@@ -171,7 +171,9 @@ class MqqbSession(Generic[Token]):
         has more than 4 MiB.
         """
         if not self.room:
-            raise LocalSessionError(f"no room in the window of {self.window.size} packets, state {self.state.name}")
+            raise LocalSessionError(
+                f"the window of {self.window.size} packets is full, or the state {self.state.name} is not OPEN"
+            )
         message.session = None
         packet = message.pack()
         if len(packet) > MAXIMUM_PACKET:
@@ -232,7 +234,7 @@ class MqqbSession(Generic[Token]):
             self._deadlines.pop(Timer.PACKET, None)
             self._received_ack = True
             self._read_packet(*found, now)
-        if self.state is not SessionState.CLOSED and self._framer.in_the_middle:
+        if self.state is not SessionState.CLOSED and self._framer.has_partial:
             self._deadlines.setdefault(Timer.PACKET, now + self._settings.packet_timeout)
 
     def _read_packet(self, base: BaseHeader, packet: bytes, now: float) -> None:
@@ -335,9 +337,9 @@ class MqqbSession(Generic[Token]):
         reader = Reader(packet, "UserMessage")
         message = UserMessage.unpack(reader)
         if reader.remaining:
-            raise BadPacket(f"UserMessage: {reader.remaining} bytes behind the headers")
+            raise BadPacket(f"UserMessage: {reader.remaining} bytes follow the headers")
         if message.user.delivery > RECOVERABLE_DELIVERY:
-            raise BadPacket(f"UserHeader: delivery mode {message.user.delivery}, allowed are 0 and 1")
+            raise BadPacket(f"UserHeader: delivery mode {message.user.delivery}, allowed: 0 and 1")
         recoverable = message.user.delivery == RECOVERABLE_DELIVERY
         receipt = self._receiving.count(recoverable)
         self._active = True
@@ -414,7 +416,7 @@ class MqqbSession(Generic[Token]):
                 initializing = timer is Timer.INITIALIZATION
                 self._close(CloseReason.INITIALIZATION_TIMEOUT if initializing else CloseReason.PACKET_TIMEOUT)
             case Expiry.CLOSE_IF_IDLE:
-                if not self._active and not self._framer.in_the_middle:
+                if not self._active and not self._framer.has_partial:
                     self._close(CloseReason.IDLE)
                     return
                 self._active = False

@@ -31,6 +31,6 @@ class SessionSettings:
         if len(self.identifier) != 16 or not any(self.identifier):
             raise ValueError(f"not the identifier of a queue manager: {self.identifier.hex()}")
         if not 1 <= self.window_size <= MAXIMUM_WINDOW_SIZE:
-            raise ValueError(f"a window of {self.window_size} packets, allowed are 1 to {MAXIMUM_WINDOW_SIZE}")
+            raise ValueError(f"window_size is {self.window_size} packets, allowed: 1 to {MAXIMUM_WINDOW_SIZE}")
         if self.ack_wait_timeout not in ACK_TIMEOUT:
-            raise ValueError(f"ack_wait_timeout is {self.ack_wait_timeout} ms, allowed are 20,000 to 120,000")
+            raise ValueError(f"ack_wait_timeout is {self.ack_wait_timeout} ms, allowed: 20,000 to 120,000")

@@ -60,7 +60,7 @@ class Receiving:
         Raises ValueError for a receipt that was not issued, or was passed before.
         """
         if not self._durable < receipt <= self._recoverable or receipt in self._durable_beyond:
-            raise ValueError(f"receipt {receipt} was not issued, or came twice")
+            raise ValueError(f"receipt {receipt} was not issued, or was already reported")
         self._durable_beyond.add(receipt)
         while self._durable + 1 in self._durable_beyond:
             self._durable += 1
@@ -130,7 +130,9 @@ class SendWindow(Generic[Token]):
         """
         newly = (header.ack_sequence_number - self._received) % _MODULUS
         if newly > self.in_flight:
-            raise RemoteSessionError(f"AckSequenceNumber {header.ack_sequence_number}, {self._sent} packets sent")
+            raise RemoteSessionError(
+                f"AckSequenceNumber is {header.ack_sequence_number}, but only {self._sent} packets were sent"
+            )
         saved = self._named(header)
         received = self._received + newly
         if any(number in self._unsaved and self._unsaved[number].number > received for number in saved):
@@ -169,7 +171,7 @@ class Window:
 
     def __init__(self, own: int = WINDOW_SIZE) -> None:
         if not 1 <= own <= MAXIMUM_WINDOW_SIZE:
-            raise ValueError(f"a window of {own} packets, allowed are 1 to {MAXIMUM_WINDOW_SIZE}")
+            raise ValueError(f"the window size is {own} packets, allowed: 1 to {MAXIMUM_WINDOW_SIZE}")
         self.own = own
         self.peer = own
 

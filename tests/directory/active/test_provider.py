@@ -383,7 +383,7 @@ def test_without_a_global_catalog_referrals_are_followed_and_queries_stay_in_the
     identifier, near = forest.create_far_queue(), forest.here.create()
     forest.catalogs_up = False
     assert [r.identifier for r in forest.here.wait(forest.provider.find_queues([], 0, 10))] == [near.identifier]
-    assert "queues of other domains are not found" in caplog.text
+    assert "queues of other domains cannot be found" in caplog.text
     own, asked = forest.here.tree.search, []
 
     def search(*given: Any, everywhere: bool = False, **more: Any) -> list[LdapEntry]:

@@ -243,7 +243,7 @@ def test_pings_end_with_the_objects_and_with_a_process_that_does_not_answer(
         processes.close()
 
     run(call)
-    assert ["are abandoned" in record.message for record in caplog.records] == [True]
+    assert ["giving up its objects" in record.message for record in caplog.records] == [True]
 
 
 def test_a_budget_counts_by_source_and_in_all() -> None:

@@ -6,38 +6,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msrpc.rpc.connection_states import (
-    ANSWERED,
-    ASKED,
-    ASKING,
-    CATCHING_UP,
-    CAUGHT_UP,
-    DEAF,
-    DEAFENED,
-    HEARS,
-    HELD,
-    HOLDS,
-    UNHELD,
+    LOGIN_ANSWERED,
+    LOGIN_ASKED,
+    LOGIN_PENDING,
+    PAUSED,
+    READING,
+    REPLIES_BLOCKED,
+    RESUMED,
+    RESUMING,
+    TRANSITIONS,
+    WRITE_BLOCKED,
+    WRITE_UNBLOCKED,
 )
 
-EVENTS = (DEAFENED, HEARS, ASKED, ANSWERED, CAUGHT_UP)
+EVENTS = (WRITE_BLOCKED, WRITE_UNBLOCKED, LOGIN_ASKED, LOGIN_ANSWERED, RESUMED)
 
 
 @given(st.lists(st.sampled_from(EVENTS)))
-def test_a_connection_is_held_while_its_peer_is_deaf_or_a_login_waits(events: list[int]) -> None:
-    state, deaf, asking = UNHELD, False, False
+def test_a_connection_is_paused_while_replies_are_blocked_or_a_login_is_pending(events: list[int]) -> None:
+    state, blocked, pending = READING, False, False
     for event in events:
-        state = HOLDS[state][event]
-        deaf = event == DEAFENED or (deaf and event != HEARS)
-        asking = event == ASKED or (asking and event != ANSWERED)
-        assert (bool(state & DEAF), bool(state & ASKING), bool(state & HELD)) == (deaf, asking, deaf or asking)
+        state = TRANSITIONS[state][event]
+        blocked = event == WRITE_BLOCKED or (blocked and event != WRITE_UNBLOCKED)
+        pending = event == LOGIN_ASKED or (pending and event != LOGIN_ANSWERED)
+        found = bool(state & REPLIES_BLOCKED), bool(state & LOGIN_PENDING), bool(state & PAUSED)
+        assert found == (blocked, pending, blocked or pending)
 
 
 @given(st.lists(st.sampled_from(EVENTS)))
-def test_held_bytes_are_read_after_the_delayed_calls(events: list[int]) -> None:
-    state = UNHELD
+def test_delayed_calls_are_served_before_more_bytes_are_read(events: list[int]) -> None:
+    state = READING
     for event in events:
-        before, state = state, HOLDS[state][event]
-        if before & HELD and not state & HELD:
-            assert state == CATCHING_UP
-        if before == CATCHING_UP and state == UNHELD:
-            assert event == CAUGHT_UP
+        before, state = state, TRANSITIONS[state][event]
+        if before & PAUSED and not state & PAUSED:
+            assert state == RESUMING
+        if before == RESUMING and state == READING:
+            assert event == RESUMED

@@ -69,7 +69,7 @@ FATAL_AFTER_BIND = {
     "bind_nak sent to a server": BindNak(7, 0).pack(),
     "middle fragment without a first one": fragment(0),
     "last fragment without a first one": fragment(PFC_LAST_FRAG),
-    "second first fragment": fragment(PFC_FIRST_FRAG) * 2,
+    "first fragment twice": fragment(PFC_FIRST_FRAG) * 2,
     "opnum changes in mid-call": fragment(PFC_FIRST_FRAG) + fragment(PFC_LAST_FRAG, opnum=2),
     "context id changes in mid-call": fragment(PFC_FIRST_FRAG) + fragment(PFC_LAST_FRAG, context_id=3),
     "call id of a call that waits": fragment(3, opnum=2) + fragment(3),
@@ -341,4 +341,4 @@ def test_the_authentication_stays_what_it_was_between_two_legs(auth_type: int, l
     pair.serve(Bind(1, (CONTEXT,), verifier=AuthVerifier(10, AuthLevel.PKT_INTEGRITY, 1, NEGOTIATE)).pack())
     assert not pair.ended
     pair.serve(AlterContext(2, (CONTEXT,), verifier=AuthVerifier(auth_type, level, 1, NEGOTIATE)).pack())
-    assert pair.ended == ["auth type or level changes between two legs"]
+    assert pair.ended == ["the auth type or level changed between two legs"]

@@ -260,4 +260,4 @@ def test_an_answer_in_another_number_of_contexts_ends_the_connection() -> None:
     client.data_to_send()
     (event,) = client.receive_data(BindAck(1, (ContextAnswer(ACCEPTED, 0, NDR),)).pack())
     assert isinstance(event, ClientConnectionEnded)
-    assert "1 answers for 3 contexts" in event.reason
+    assert "1 results for 3 presentation contexts" in event.reason

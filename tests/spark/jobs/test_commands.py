@@ -116,7 +116,7 @@ def test_without_pyspark_it_says_what_to_install() -> None:
 def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
     done = run_alone(MAIN, PATH=str(tmp_path))
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert "Spark needs Java 17 or later" in done.stderr
+    assert "Spark requires Java 17 or later" in done.stderr
 
 
 def test_warnings_of_java_do_not_go_to_standard_output() -> None:

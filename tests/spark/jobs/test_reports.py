@@ -125,7 +125,7 @@ def test_each_reason_is_explained_with_the_command_that_returns_its_messages() -
     counts = [Count("NACK_RECEIVE_TIMEOUT", 2, 2000, START), Count("NACK_BAD_ENCRYPTION", 1, 10, START)]
     page = dead_letters_page(DeadLetters(3, 2010, START, {"class": [*counts, Count(OTHERS, 1, 1, START)]}), "x")
     assert "was not received in time" in page and "openmsmq dlq return --reason expired-unread --dry-run" in page
-    assert "They would die again as they are." in page
+    assert "Unchanged, they would become dead letters again." in page
 
 
 def test_overlapping_lines_are_all_visible() -> None:

@@ -262,7 +262,7 @@ document.addEventListener("submit", async (event) => {
     const token = answer.querySelector("input[name=csrf]").value;
     for (const field of document.querySelectorAll("input[name=csrf]")) field.value = token;
     dialog.close();
-    toast(null, "You are logged in again. Nothing was done yet: send it again.");
+    toast(null, "You are logged in again. The form was not sent yet: send it again.");
     return;
   }
   const result = answer === null ? null : answer.getElementById("result");
@@ -283,8 +283,8 @@ document.addEventListener("submit", async (event) => {
   const said = document.createElement("p");
   said.className = "wrong";
   said.setAttribute("role", "alert");
-  said.textContent = "The server did not answer. Nothing is known of what it did: look at the messages and the audit log.";
-  inDialog([said], "No answer");
+  said.textContent = "The server did not respond. The result is unknown: check the messages and the audit log.";
+  inDialog([said], "No response");
 });
 
 const charts = document.getElementById("pause") !== null;  // live.js says how fresh the figures of that page are

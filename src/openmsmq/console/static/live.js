@@ -210,7 +210,7 @@ function live(place) {
     source = null;
     paused = true;
     say(`Paused at ${clock(heard / 1000)}`, "");
-    button.textContent = "Go on";
+    button.textContent = "Resume";
   }
 
   button.addEventListener("click", () => (source === null ? start() : stop()));

@@ -84,7 +84,7 @@ class ForestSession:
         )  # fmt: skip
         entries, waiting = list(found.entries), deque(found.references if everywhere else ())
         while waiting and not (limit and len(entries) >= limit):
-            more = self._beside(
+            more = self._in_other_domain(
                 request, waiting.popleft(), lambda session, name, narrowed: session.look(
                     name, condition, attributes, Scope.SUBTREE if narrowed is None else narrowed, limit, order
                 ),
@@ -123,8 +123,8 @@ class ForestSession:
                 logger.warning("%s", error)
                 raise
 
-    def _beside(self, request: _Request, url: str, ask: Ask[SearchResult]) -> SearchResult:
-        """Return the results of another domain; none, and a line in the log, if it can't be queried."""
+    def _in_other_domain(self, request: _Request, url: str, ask: Ask[SearchResult]) -> SearchResult:
+        """Return the results of another domain; an empty result, which is logged, if it cannot be queried."""
         try:
             place = request.trail.elsewhere(url)
             return SearchResult([]) if place is None else self._at(place, request, ask)

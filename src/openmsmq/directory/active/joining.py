@@ -53,7 +53,7 @@ class DomainMember:
 
 
 class AccountExists(DirectoryError):
-    """The domain already has an account of this name, and the command was not told to change its password."""
+    """The domain already has an account of this name, and the command was run without --reset-password."""
 
 
 def realm_of(session: DirectorySession) -> str:
@@ -70,11 +70,11 @@ def account_steps(session: DirectorySession, member: DomainMember, password: str
     if found is not None:
         if not reset:
             raise AccountExists(
-                f"the domain has {found.name} with the account {member.account}. Where this machine is a member by it "
-                "(winbind, realmd), give the keytab of that with --keytab; where nobody uses it, --reset-password "
-                "gives it a new password"
+                f"the domain has {found.name} with the account {member.account}. If this machine is a member with this "
+                "account (winbind, realmd), pass its keytab with --keytab. If the account is unused, set a new "
+                "password with --reset-password"
             )
-        step = f"give {member.account} ({found.name}) a new password"
+        step = f"set a new password for {member.account} ({found.name})"
         return [
             JoinStep(step, lambda: session.modify(found.name, {_PASSWORD: secret})),
             *service_steps(session, member),
@@ -106,7 +106,9 @@ def service_steps(session: DirectorySession, member: DomainMember) -> list[JoinS
     if not octets(found, "dNSHostName"):
         name = {"dNSHostName": [member.host_name.encode()]}
         steps.append(
-            JoinStep(f"give {member.account} the DNS name {member.host_name}", lambda: session.modify(found.name, name))
+            JoinStep(
+                f"set the DNS name of {member.account} to {member.host_name}", lambda: session.modify(found.name, name)
+            )
         )
     if missing:
         values = {"servicePrincipalName": [service.encode() for service in (*present, *missing)]}
@@ -115,7 +117,7 @@ def service_steps(session: DirectorySession, member: DomainMember) -> list[JoinS
     kinds = int(octets(found, "msDS-SupportedEncryptionTypes") or b"0")
     if not kinds & int(_AES):
         aes = {"msDS-SupportedEncryptionTypes": [str(kinds | int(_AES)).encode()]}
-        steps.append(JoinStep(f"let {member.account} have AES keys", lambda: session.modify(found.name, aes)))
+        steps.append(JoinStep(f"enable AES keys for {member.account}", lambda: session.modify(found.name, aes)))
     return steps
 
 
@@ -148,7 +150,7 @@ def leaving_steps(session: DirectorySession, account: str, *, with_account: bool
         others = [name for name in others if name.casefold() != child("msmq", found.name).casefold()]
         if others:
             raise DirectoryError(
-                f"{found.name} has other objects below it, as {others[0]}: delete it with the domain's tools"
+                f"{found.name} has other child objects, such as {others[0]}: delete it with the tools of the domain"
             )
         steps.append(JoinStep(f"delete the account {account}, {found.name}", lambda: session.delete(found.name)))
     return steps

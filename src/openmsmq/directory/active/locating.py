@@ -143,7 +143,7 @@ class DnsControllers:
             try:
                 return client_site(self._ping(host, self._domain))
             except (DirectoryNotConnected, ValueError) as error:
-                logger.debug("the controller %s says no site: %s", host, error)
+                logger.debug("controller %s did not return a site: %s", host, error)
         return ""
 
     def _in_order(self, name: str) -> list[str]:
@@ -193,8 +193,8 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
             labels.append(data[at + 1 : at + 1 + length].decode())
             at += 1 + length
     except (IndexError, UnicodeDecodeError):
-        raise ValueError("a name in the response is cut off") from None
-    raise ValueError("a name in the response has no end")
+        raise ValueError("a name in the response is truncated") from None
+    raise ValueError("a name in the response is not terminated")
 
 
 def dns_services() -> Resolve:

@@ -182,7 +182,7 @@ class ActiveDirectory:
         return await self._controllers.read(work)
 
     async def remove_machine(self, identifier: UUID) -> None:
-        raise DirectoryDenied("remove its object CN=msmq in Active Directory with the tools of the domain")
+        raise DirectoryDenied("remove the object CN=msmq of the machine with the tools of the domain")
 
     def _machine_record(self, session: DirectorySession, entry: LdapEntry) -> MachineRecord:
         computer = computer_of(one(session, parent_of(entry.name), OF_COMPUTER))
@@ -243,7 +243,7 @@ class ActiveDirectory:
         machines = [condition for condition in filters if condition.attribute == "machine"]
         others = [condition for condition in filters if condition.attribute != "machine"]
         if any(f.relation is not Relation.EQUALS for f in machines) or len(machines) > 1:
-            raise DirectoryError("queues are found by one machine, with EQUALS")
+            raise DirectoryError("a search by machine must name one machine with EQUALS")
 
         if not machines:
             return await self._read_all(lambda view: self._found(view.session, view.top, others, after, limit))
@@ -440,7 +440,7 @@ class ActiveDirectory:
             group = one(session, by_identifier(identifier), ["cn", "member"])
             members = group.values.get("member", ())
             if len(members) > _MEMBERS:
-                raise DirectoryError(f"the group {group.name} has {len(members)} members, at most {_MEMBERS} are used")
+                raise DirectoryError(f"the group {group.name} has {len(members)} members, allowed: at most {_MEMBERS}")
             names = tuple(format_name_of(session, member.decode()) for member in members)
             return ListRecord(identifier, octets(group, "cn").decode(), names)
 
@@ -482,7 +482,7 @@ class ActiveDirectory:
             try:
                 return await self._catalog.read(lambda session: work(View(session, "")))
             except DirectoryNotConnected as error:
-                logger.warning("no global catalog answers; queues of other domains are not found: %s", error)
+                logger.warning("no global catalog is available; queues of other domains cannot be found: %s", error)
         return await self._controllers.read(lambda session: work(View(session, self._domain(session))))
 
     async def _has_others(self) -> bool:

@@ -34,10 +34,10 @@ class Referral:
         port."""
         parts = urlsplit(url)
         if parts.scheme.lower() != "ldap" or not parts.hostname or parts.port not in (None, _LDAP_PORT):
-            raise ValueError(f"{url!r} is no URL of a domain controller")
+            raise ValueError(f"{url!r} is not the URL of a domain controller")
         _, scope, *_ = (*parts.query.split("?"), "", "")
         if scope and scope.lower() not in _SCOPES:
-            raise ValueError(f"{url!r} has no scope of a search")
+            raise ValueError(f"{url!r} has an unknown search scope")
         return cls(parts.hostname, unquote(parts.path.removeprefix("/")), _SCOPES.get(scope.lower()))
 
 
@@ -77,7 +77,7 @@ class ReferralChain:
                 return self._enter(self._place(url))
             except (ValueError, ReferredElsewhere) as error:
                 reasons.append(str(error))
-        raise ReferredElsewhere(f"{self._base}: {'; '.join(reasons) or 'the controller refers to nobody'}")
+        raise ReferredElsewhere(f"{self._base}: {'; '.join(reasons) or 'the referral names no controller'}")
 
     def elsewhere(self, url: str) -> ReferralTarget | None:
         """Return another place to search; None if it is not a domain, such as the Configuration naming context or a DNS
@@ -104,7 +104,7 @@ class ReferralChain:
         if self._key(place) in self._been:
             raise ReferredElsewhere(f"the referral to {place.host} leads in a circle")
         if len(self._been) > MOST_PLACES:
-            raise ReferredElsewhere(f"more than {MOST_PLACES} referrals were followed for one question")
+            raise ReferredElsewhere(f"more than {MOST_PLACES} referrals in one query")
         self._been.add(self._key(place))
         return place
 

@@ -108,12 +108,12 @@ def value_of(values: Values, attribute: Attribute) -> Any:
     found = values.get(attribute.name.lower())
     if not found:
         if attribute.absent is None:
-            raise DirectoryError(f"an object of the directory has no {attribute.name} that this account may read")
+            raise DirectoryError(f"an object in the directory has no {attribute.name}, or this account may not read it")
         return attribute.absent
     try:
         return attribute.syntax.decode(found[0])
     except ValueError as error:
-        raise DirectoryError(f"{attribute.name} of an object of the directory can't be read: {error}") from None
+        raise DirectoryError(f"cannot decode {attribute.name} of an object in the directory: {error}") from None
 
 
 def text(name: str) -> Attribute:

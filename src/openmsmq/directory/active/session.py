@@ -57,7 +57,7 @@ class Referred(DirectoryError):
     """
 
     def __init__(self, what: str, urls: Sequence[str]) -> None:
-        super().__init__(f"{what} is elsewhere, the controller refers to {', '.join(urls) or 'nobody'}")
+        super().__init__(f"{what} is on another controller; the referral names {', '.join(urls) or 'none'}")
         self.urls = tuple(urls)
 
 
@@ -179,7 +179,7 @@ class LdapSession:
             connection.sasl_interactive_bind_s("", ldap.sasl.sasl({}, "GSSAPI"))
         except ldap.AUTH_METHOD_NOT_SUPPORTED:
             raise DirectoryNotConnected(
-                "SASL has no GSSAPI here, which Active Directory wants: install Debian's libsasl2-modules-gssapi-mit"
+                "SASL lacks the GSSAPI plugin, which Active Directory requires: install libsasl2-modules-gssapi-mit"
             ) from None
         except ldap.LDAPError as error:
             raise DirectoryNotConnected(f"{host} does not let this account log in: {_reason(error)}") from None

@@ -329,7 +329,7 @@ class MSMQApplication(MqacObject):
 
     def _local_only(self) -> None:
         if self._computer_name is not None:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "only where Machine has not been set")
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "not supported if Machine is set")
 
     def _derived(self, context: CallContext, name: str, convert: Callable[[Any], T]) -> T | Awaitable[T]:
         """Return the result of `convert` for a property of the machine."""
@@ -375,7 +375,7 @@ class MSMQApplication(MqacObject):
             return machine.computer_name
         if self.environment.directory.exists:
             return self._name_of(wanted)
-        raise MsmqError(HResult.MQ_ERROR_MACHINE_NOT_FOUND, f"{wanted}: there is no directory to look it up in")
+        raise MsmqError(HResult.MQ_ERROR_MACHINE_NOT_FOUND, f"cannot look up {wanted}, because there is no directory")
 
     async def _name_of(self, guid: UUID) -> str:
         return (await self.environment.public_queues.machine(guid)).computer_name
@@ -386,7 +386,7 @@ class MSMQApplication(MqacObject):
         """3.2.4.2.1: registers the given certificate, or one that the queue manager creates and with whose key it signs
         for the caller."""
         if self._computer_name is not None:
-            raise ComError(ComResult.E_NOTIMPL, "only where Machine has not been set")
+            raise ComError(ComResult.E_NOTIMPL, "not supported if Machine is set")
         flags = integer(Flags, m.MQCERT_REGISTER_ALWAYS)
         if flags not in (m.MQCERT_REGISTER_ALWAYS, m.MQCERT_REGISTER_IF_NOT_EXIST):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"Flags is {flags}, allowed: 1 and 2")
@@ -394,7 +394,9 @@ class MSMQApplication(MqacObject):
         if ExternalCertificate is not None and ExternalCertificate.resolved.vt not in (VT.EMPTY, VT.NULL):
             given = octets_of(ExternalCertificate)
         if given is not None and flags == m.MQCERT_REGISTER_IF_NOT_EXIST:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "MQCERT_REGISTER_IF_NOT_EXIST with a certificate")
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER, "MQCERT_REGISTER_IF_NOT_EXIST cannot be combined with a certificate"
+            )
         if not self.environment.directory.exists:
             raise MsmqError(HResult.MQ_ERROR_NO_DS, "certificates are registered in a directory, and there is none")
         sid, directory = context.call.caller.sid, self.environment.directory

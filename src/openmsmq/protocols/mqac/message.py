@@ -524,7 +524,7 @@ def _from_com(name: str, kind: str, value: Any) -> Any:
 def _format_name(value: Any) -> str:
     """Return the format name of an MSMQDestination. Raises ComError E_INVALIDARG."""
     if not isinstance(value, MSMQDestination):
-        raise ComError(ComResult.E_INVALIDARG, "the argument is no MSMQDestination of this server")
+        raise ComError(ComResult.E_INVALIDARG, "the argument is not an MSMQDestination of this server")
     return value.format_name or ""
 
 

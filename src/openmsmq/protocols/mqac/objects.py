@@ -38,7 +38,7 @@ _SECONDS_A_DAY: Final = 86400
 
 
 class HeldByObject:
-    """Owner of queues that objects open; admits no caller, so their handles are of no use to clients."""
+    """Owner of queues that objects open; admits no caller, so clients cannot use their handles."""
 
     def admits(self, caller: Holder) -> bool:
         return False

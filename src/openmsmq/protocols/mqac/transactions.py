@@ -75,7 +75,7 @@ class TransactionImpl:
         """Commit. Returns an awaitable if other participants must agree. Raises ComError XACT_E_NOTSUPPORTED,
         MsmqError."""
         if retaining or control != XACTTC_SYNC or resources:
-            raise ComError(ComResult.XACT_E_NOTSUPPORTED, "only a commit with fRetaining=False, grfTC=2, grfRM=0")
+            raise ComError(ComResult.XACT_E_NOTSUPPORTED, "a commit requires fRetaining=False, grfTC=2 and grfRM=0")
         self._demand_open()
         coordinator = self._environment.coordinator
         if coordinator.is_distributed(self.transaction):

@@ -1,10 +1,9 @@
 """Layout of an archive, and reading it.
 
-    DIR/queue=…/date=YYYY-MM-DD/*.parquet     the messages; any reader of Parquet takes them
-    DIR/_delta_log                            with format delta
-    DIR/_checkpoint, _staging, _compaction    what the jobs need to go on after a crash
+    DIR/queue=…/date=YYYY-MM-DD/*.parquet     the messages, for any reader of Parquet DIR/_delta_log
+    with format delta DIR/_checkpoint, _staging, _compaction    state for resuming after a crash
 
-Columns are those of the data source, and two of the archive's own.
+The columns are those of the data source and two additional ones.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ ARCHIVE_SCHEMA = StructType(
     [
         *spark_schema("none").fields,
         StructField("date", DateType()),  # of arrival_time, UTC
-        StructField("archived_at", TimestampType()),  # when its batch was begun
-        StructField("removed", BooleanType()),  # whether it left its queue with its batch, or was only looked at
+        StructField("archived_at", TimestampType()),  # start time of the batch
+        StructField("removed", BooleanType()),  # whether the message was removed from its queue with the batch
     ]
 )
 MANIFESTS = "_compaction"
@@ -34,7 +33,7 @@ _DELTA = "_delta_log"
 
 
 def as_archived(frame: DataFrame, removed: bool) -> DataFrame:
-    """Rows of the data source with the columns of an archive. Queues of the machine have no name but their source's."""
+    """Return rows of the data source with the columns of an archive. System queues are named after their source."""
     return frame.select(
         F.when(F.col("queue") == "", F.col("source")).otherwise(F.col("queue")).alias("queue"),
         *[F.col(name) for name in frame.columns if name != "queue"],
@@ -50,12 +49,12 @@ def utc(column: str) -> Column:
 
 
 def read_archive(spark: SparkSession, directory: str) -> DataFrame:
-    """All messages of an archive, Parquet or Delta. Raises PipelineError if there is none."""
+    """Return all messages of an archive, Parquet or Delta. Raises PipelineError if there is none."""
     files = ArchiveFiles(spark, directory)
     paths = _delta_paths(files.path()) if is_delta(files) else [files.path(e.name) for e in data_files(files)]
     if not paths:
-        raise PipelineError(f"{directory} holds no archive: there are no files queue=…/date=…/*.parquet")
-    # The schema is given, or Spark would take a queue named 123 for a number.
+        raise PipelineError(f"{directory} is not an archive: it has no files queue=…/date=…/*.parquet")
+    # Without a schema, Spark would read a queue named 123 as a number.
     return spark.read.schema(ARCHIVE_SCHEMA).option("basePath", files.path()).parquet(*paths)
 
 
@@ -64,7 +63,7 @@ def is_delta(files: ArchiveFiles) -> bool:
 
 
 def data_files(files: ArchiveFiles) -> list[FileEntry]:
-    """The files with messages, without those that a compaction has replaced and not removed yet."""
+    """Return the files with messages, except those that a compaction has replaced but not yet removed."""
     replaced: set[str] = set()
     for manifest in manifests(files):
         if files.exists(manifest["target"]):
@@ -84,5 +83,5 @@ def _delta_paths(directory: str) -> list[str]:
 
 
 def local(path: str) -> str:
-    """A path as delta-rs takes it: Hadoop writes `file:/x`, which is no URL to others."""
+    """Convert a path for delta-rs: Hadoop writes `file:/x`, which is not a valid URL for other programs."""
     return path.removeprefix("file:") if path.startswith("file:") else path

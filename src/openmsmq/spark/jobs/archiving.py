@@ -1,9 +1,9 @@
-"""Queues into an archive, each message once.
+"""Archive the messages of queues, each message once.
 
 Spark gives each batch a number and repeats it, with the same number, until it has been written. Parquet: a batch is
-written aside, then its files are moved to where they belong; one that was written completely is never written again,
-only the rest of its files moved, so no file that readers see is ever taken back. Delta: the number goes into the same
-commit as the rows.
+written to a staging directory, then its files are moved to their final places. A completely written batch is not
+written again; only its remaining files are moved. So a file that readers have seen is never removed. Delta: the number
+is part of the commit of the rows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure
 
 _STAGING, _CHECKPOINT = "_staging", "_checkpoint"
-_WRITTEN = "_written.json"  # in the staging directory of a batch: all its files are there, and this is what they hold
-_MANY = 16  # small files in one directory, from which on they are merged at the end
+_WRITTEN = "_written.json"  # in the staging directory of a batch: marks it as complete, and describes its contents
+_MANY = 16  # minimum number of small files in a directory for a merge at the end of a run
 _BATCH_ROWS = 100_000
-_LOOK = 1  # seconds between two looks whether to stop
+_LOOK = 1  # seconds between checks whether to stop
 
 FORMATS = ("parquet", "delta")
 SOURCES = ("queue", "journal", "deadletter", "xactdeadletter")
@@ -48,7 +48,7 @@ class ArchivedBatch:
 
     @property
     def lag(self) -> float | None:
-        """Seconds since the newest message arrived."""
+        """Seconds since the arrival of the newest message."""
         if self.newest is None:
             return None
         return (datetime.now(UTC) - datetime.fromisoformat(self.newest)).total_seconds()
@@ -83,35 +83,35 @@ def archive(
     on_batch: Callable[[ArchivedBatch], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Archived:
-    """Write what queues hold into an archive, from where the last run with the same checkpoint ended.
+    """Archive the messages of queues, continuing where the last run with the same checkpoint ended.
 
     Args:
         spark: the session.
         server: the queue manager.
-        queues: path names; none for the sources of the machine.
-        to: directory, on any file system that Spark knows; with delta also one that delta-rs knows.
+        queues: path names; empty for system queues.
+        to: directory on a file system that Spark supports; with delta, delta-rs must support it, too.
         format: one of FORMATS.
         source: one of SOURCES.
-        group: consumer group: messages leave the queue with their batch. None: they stay.
-        continuous: seconds from one batch to the next, until `stop`; None: what is there now, then small files merged.
-        checkpoint: where Spark keeps how far it got; None for a directory in `to`, one for each set of queues.
-        batch_rows: messages in a batch at most; None for 100,000, or what the data source takes where messages leave
-            the queue by MS-MQRR, whose offsets are as long as their batches.
-        on_batch: called with each batch that has been written.
+        group: consumer group, with which archived messages are removed from the queue. None: they stay.
+        continuous: seconds between batches, until `stop`. None: archive the present messages, then merge small files.
+        checkpoint: directory for the position of Spark; None for one in `to`, separate for each set of queues.
+        batch_rows: maximum messages per batch. None for 100,000, or for the default of the data source if messages are
+            removed with MS-MQRR, whose offsets are as long as their batches.
+        on_batch: called after each written batch.
         stop: ends the run.
 
     Raises:
-        PipelineError: an argument, or what a batch failed of; nothing is lost, the next run goes on.
+        PipelineError: an argument is invalid, or a batch failed. Nothing is lost; the next run continues.
     """
     _check(format, source, queues)
     files = ArchiveFiles(spark, to)
     try:
         files.make()
-    except OSError as error:  # a stream finds out after minutes of tries, and does not say why
+    except OSError as error:  # a stream would only fail after minutes of retries, without the cause
         raise PipelineError(str(error)) from error
     there = "delta" if is_delta(files) else "parquet" if data_files(files) else format
     if there != format:
-        raise PipelineError(f"{to} is an archive of format {there}, not {format}")
+        raise PipelineError(f"{to} is an archive in the format {there}, not {format}")
     sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
     checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
     done = Archived()
@@ -119,7 +119,7 @@ def archive(
     def take(frame: DataFrame, number: int) -> None:
         identifier = json.loads(ArchiveFiles(spark, checkpoint).read("metadata"))[
             "id"
-        ]  # Spark's, as old as the checkpoint
+        ]  # the query identifier of Spark, stored in the checkpoint
         batch = sink.put(identifier, number, as_archived(frame, removed=group is not None))
         done.batches, done.rows, done.bytes = done.batches + 1, done.rows + batch.rows, done.bytes + batch.bytes
         if on_batch is not None:
@@ -147,8 +147,8 @@ def archive(
 
 @contextmanager
 def _unfinished_checkpoint_allowed(spark: SparkSession) -> Iterator[None]:
-    """A driver that dies while Spark writes its first offset leaves a temporary file, and because of that Spark would
-    never start with this checkpoint again. It asks the session as the first batch begins."""
+    """Allow Spark to start with a checkpoint that has a temporary file of its first offset, left by a driver that
+    crashed. Spark reads this setting of the session when the first batch begins."""
     key = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
     before = spark.conf.get(key, None)
     spark.conf.set(key, "false")
@@ -181,20 +181,21 @@ def _stream_options(
     if queues:
         options["queue"] = ",".join(queues)
     if group is None:
-        options["failOnDataLoss"] = "false"  # who only looks has to bear that others receive
+        options["failOnDataLoss"] = "false"  # without a group, other clients may receive the messages meanwhile
     else:
         options |= {"mode": "receive", "consumerGroup": group}
     return options
 
 
 def _stream_name(server: Server, source: str, queues: Sequence[str], group: str | None) -> str:
-    """Where a stream got to is of use for the same queues in the same way only."""
+    """Return the name of a stream: a position is valid only for the same queues and the same options."""
     what = json.dumps([server.host, server.port, source, sorted(queues), group])
     return f"{source}-{hashlib.sha256(what.encode()).hexdigest()[:16]}"
 
 
 class _ParquetSink:
-    """The staging directory of a batch stays until the next batch begins, by when Spark has committed it."""
+    """Writes batches as Parquet. The staging directory of a batch is kept until the next batch begins, when Spark has
+    committed it."""
 
     def __init__(self, spark: SparkSession, files: ArchiveFiles) -> None:
         self._spark = spark
@@ -225,7 +226,7 @@ class _ParquetSink:
 
 
 class _DeltaSink:
-    """Through delta-rs. A batch passes through the memory of the driver."""
+    """Writes batches with delta-rs. A batch is held in the memory of the driver."""
 
     def __init__(self, files: ArchiveFiles) -> None:
         self._uri = local(files.path())
@@ -236,7 +237,7 @@ class _DeltaSink:
         if DeltaTable.is_deltatable(self._uri):
             last = DeltaTable(self._uri).transaction_version(stream)
             if last is not None and last >= number:
-                return ArchivedBatch(number, 0, 0, None)  # it was written by a run that could not report it to Spark
+                return ArchivedBatch(number, 0, 0, None)  # an earlier run wrote it, but could not report it to Spark
         observed, observation = _observed(frame)
         rows = observed.toArrow()
         batch = _batch(number, observation)

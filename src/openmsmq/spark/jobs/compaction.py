@@ -1,8 +1,9 @@
-"""Many small files of an archive into few large ones.
+"""Merge the small files of an archive into few large ones.
 
-A merge can end at any moment, and the next one goes on: the merged file is written aside; a manifest names it and what
-it replaces; it is moved to its place; what it replaces is deleted; the manifest is deleted. Readers of `archived` heed
-manifests. Other readers may see messages twice between the third step and the fourth.
+A merge can be interrupted at any time; the next one continues it. Steps: write the merged file to the staging
+directory; write a manifest that names it and the files that it replaces; move it to its place; delete the replaced
+files; delete the manifest. The readers of `archived` evaluate manifests. Other readers may see messages twice between
+the third step and the fourth.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LOCK = f"{MANIFESTS}/_lock"
 
 @dataclass(slots=True)
 class Compacted:
-    """How many files were replaced by how many."""
+    """Numbers of replaced files and of merged files."""
 
     before: int = 0
     after: int = 0
@@ -58,13 +59,13 @@ def compact(
 
     Args:
         spark: the session.
-        directory: of the archive.
-        target: bytes that a file should have; larger ones are left alone.
-        at_least: small files in one partition, below which it is left alone.
-        on_merge: called after each merge with what was done so far.
+        directory: directory of the archive.
+        target: desired file size in bytes; larger files are not changed.
+        at_least: minimum number of small files for a merge of a partition.
+        on_merge: called after each merge with the result so far.
 
     Raises:
-        PipelineError: somebody else is at it.
+        PipelineError: another process is compacting the archive.
     """
     files = ArchiveFiles(spark, directory)
     if not files.exists(""):
@@ -83,7 +84,7 @@ def compact(
 
 
 def is_compacting(files: ArchiveFiles) -> bool:
-    """Whether somebody is at it."""
+    """Whether a process is compacting the archive."""
     return files.exists(_LOCK) and not _is_stale(json.loads(files.read(_LOCK)))
 
 
@@ -100,7 +101,7 @@ def _compact_delta(files: ArchiveFiles, target: int, at_least: int) -> Compacted
 
 
 def _groups(files: ArchiveFiles, target: int, at_least: int) -> Iterator[list[FileEntry]]:
-    """Small files of one partition, in the order of their names, up to `target` bytes together."""
+    """Yield groups of small files of one partition, by name, of up to `target` bytes in total."""
     half_moved = {_own_name(e) for e in files.files("_staging", visible=False)}
     partitions: defaultdict[str, list[FileEntry]] = defaultdict(list)
     for entry in data_files(files):
@@ -124,7 +125,7 @@ def _groups(files: ArchiveFiles, target: int, at_least: int) -> Iterator[list[Fi
 
 
 def _own_name(entry: FileEntry) -> str:
-    """The unique part of the name that Spark gave to a file, before and after it was moved."""
+    """Return the unique part of the file name assigned by Spark, which a move preserves."""
     return entry.name.rpartition("part-")[2]
 
 
@@ -132,7 +133,7 @@ def _merge(spark: SparkSession, files: ArchiveFiles, group: list[FileEntry]) -> 
     identifier = str(uuid.uuid4())
     aside = f"{MANIFESTS}/{identifier}"
     partition = group[0].name.rpartition("/")[0]
-    # Without the columns of the partition: they are in the path.
+    # Without the partition columns, which are in the path.
     columns = [name for name in ARCHIVE_SCHEMA.names if name not in PARTITION_COLUMNS]
     rows = spark.read.schema(ARCHIVE_SCHEMA).parquet(*[files.path(e.name) for e in group]).select(*columns)
     rows.coalesce(1).sortWithinPartitions("sequence").write.option("compression", "zstd").parquet(files.path(aside))
@@ -147,7 +148,7 @@ def _merge(spark: SparkSession, files: ArchiveFiles, group: list[FileEntry]) -> 
 
 
 def _finish(files: ArchiveFiles, manifest: dict[str, Any]) -> None:
-    """The steps from the manifest on; each may have been done already."""
+    """Run the steps after the manifest was written. Each step may already have been done."""
     if files.exists(manifest["written"]):
         files.move(manifest["written"], manifest["target"])
     for name in manifest["replaces"]:
@@ -160,14 +161,14 @@ def _finish(files: ArchiveFiles, manifest: dict[str, Any]) -> None:
 def _recover(files: ArchiveFiles) -> None:
     for manifest in manifests(files):
         _finish(files, manifest)
-    for name in files.children(MANIFESTS):  # written aside, and not named by any manifest
+    for name in files.children(MANIFESTS):  # in the staging directory, but in no manifest
         if name != _LOCK:
             files.delete(name)
 
 
 @contextmanager
 def _locked(files: ArchiveFiles) -> Iterator[None]:
-    """Two at once would merge the same messages into two files."""
+    """Hold the lock of the archive: two concurrent compactions would merge the same messages into two files."""
     own = {"host": socket.gethostname(), "pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
     if not files.create(_LOCK, json.dumps(own)):
         holder = json.loads(files.read(_LOCK))
@@ -186,5 +187,5 @@ def _locked(files: ArchiveFiles) -> Iterator[None]:
 
 
 def _is_stale(holder: dict[str, Any]) -> bool:
-    """Whether the process is gone, which only its own machine knows."""
+    """Whether the holder of the lock no longer runs; only known if it ran on this machine."""
     return holder["host"] == socket.gethostname() and not Path(f"/proc/{holder['pid']}").exists()

@@ -1,4 +1,4 @@
-"""Why messages died, and sending them back to where they were meant."""
+"""Count dead letters by reason and other properties, and return them to their destination queues."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure, restricted
 
 SOURCES = dict(zip(("deadletter", "xactdeadletter"), DEAD_LETTER_QUEUES, strict=True))
-_ANSWERS = 50  # rows of a table at most; what is beyond is one row
+_MOST_ROWS = 50  # maximum rows of a table; all others are summed up in one row
 _HOUR = 3600
-#: Age in seconds, below which it is called so.
+#: Upper bounds of age in seconds, and their names.
 _AGES = ((_HOUR, "under an hour"), (24 * _HOUR, "under a day"), (7 * 24 * _HOUR, "under a week"),
          (30 * 24 * _HOUR, "under 30 days"))  # fmt: skip
 _OLDEST = "30 days or more"
@@ -29,7 +29,7 @@ OTHERS = "(others)"
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """One row of a table: messages, bytes of their bodies, when the last one died."""
+    """A row of a table: number of messages, bytes of their bodies, and when the last one became a dead letter."""
 
     value: str
     messages: int
@@ -49,7 +49,7 @@ class DeadLetters:
 
 @dataclass(slots=True)
 class Returned:
-    """A dead letter, and what came of returning it: an error, or None."""
+    """A dead letter, and the error with which its return failed, or None."""
 
     id: str
     reason: str
@@ -59,7 +59,8 @@ class Returned:
 
 
 def dead_letters(spark: SparkSession, server: Server, where: str | None = None) -> DeadLetters:
-    """Count what is in the dead-letter queues. `where` is Spark SQL over the columns. Raises PipelineError."""
+    """Count the messages in the dead-letter queues. `where` is a Spark SQL expression over the columns. Raises
+    PipelineError."""
     frame = _chosen(spark, server, where).cache()
     try:
         result = DeadLetters()
@@ -78,17 +79,17 @@ def dead_letters(spark: SparkSession, server: Server, where: str | None = None) 
 def return_to_source(
     spark: SparkSession, server: Server, where: str | None = None, *, dry_run: bool = False
 ) -> list[Returned]:
-    """Send dead letters to the queues that they were meant for, and take them out of the dead-letter queues.
+    """Send dead letters to their destination queues, and remove them from the dead-letter queues.
 
     Args:
         spark: the session.
-        server: the queue manager; its RPC port is needed, also where the dead letters are read through Flight.
-        where: Spark SQL over the columns; None for all.
-        dry_run: only return which.
+        server: the queue manager. Its RPC port is required even if dead letters are read through Flight.
+        where: Spark SQL expression over the columns; None for all.
+        dry_run: return the dead letters without sending them.
 
     Returns:
-        Each one; with an error where it stayed, because its queue is gone for example. One that somebody else took
-        meanwhile is left out.
+        All selected dead letters, with an error if one was not returned, for example because its queue no longer
+        exists. Messages that another client has received meanwhile are left out.
     """
     try:
         rows = _chosen(spark, server, where).orderBy("sequence").collect()
@@ -116,7 +117,7 @@ def return_to_source(
                         except ConnectionError as error:
                             which = f"after {len(done)} of {len(chosen)} dead letters"
                             raise PipelineError(f"{which}: {error}; run it again for the rest") from error
-                        except (MsmqError, ValueError) as error:  # of this one
+                        except (MsmqError, ValueError) as error:  # concerns only this message
                             letter.error = str(error)
                         done.append(letter)
     return done
@@ -131,7 +132,7 @@ def _chosen(spark: SparkSession, server: Server, where: str | None) -> DataFrame
 
 
 def _aspects(now: datetime) -> dict[str, tuple[Column, Callable[[Any], str]]]:
-    """By what is counted, and how a value is called."""
+    """Return the groupings: name -> column, and function that formats its values."""
     age = F.lit(int(now.timestamp())) - F.unix_timestamp("arrival_time")
     band = F.lit(_OLDEST)
     for below, name in reversed(_AGES):
@@ -156,10 +157,10 @@ def _table(frame: DataFrame, column: Column, name: Callable[[Any], str]) -> list
         Count(name(row["value"]), row["messages"], row["bytes"], datetime.fromtimestamp(row["last"], UTC))
         for row in rows
     ]
-    rest = counts[_ANSWERS:]
+    rest = counts[_MOST_ROWS:]
     if rest:
         others = Count(OTHERS, sum(c.messages for c in rest), sum(c.bytes for c in rest), max(c.last for c in rest))
-        return [*counts[:_ANSWERS], others]
+        return [*counts[:_MOST_ROWS], others]
     return counts
 
 

@@ -1,4 +1,5 @@
-"""A directory on any file system that Spark knows, through Hadoop's FileSystem: local disks, HDFS, object stores."""
+"""Files of a directory on any file system that Spark supports (local, HDFS, object stores), through Hadoop's
+FileSystem."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from pyspark.sql import SparkSession
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file, by its name below the directory; size in bytes."""
+    """A file: its name relative to the directory, and its size in bytes."""
 
     name: str
     size: int
 
 
 class ArchiveFiles:
-    """Names are relative to the directory, with `/`."""
+    """Operations on files of the directory. Names are relative to the directory, with `/` as separator."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm: Any = spark._jvm
@@ -31,28 +32,28 @@ class ArchiveFiles:
         self._root = self._system.makeQualified(path)
 
     def make(self) -> None:
-        """Make the directory, if it is not there. Raises OSError."""
+        """Create the directory if it does not exist. Raises OSError."""
         try:
             if self._system.mkdirs(self._root):
                 return
-            reason = "is the path right, and may this user write there?"
+            reason = "check the path, and that this user may write there"
         except Py4JJavaError as error:
             reason = str(error.java_exception.getMessage())
-        raise OSError(f"the directory {self._root.toString()} can't be made: {reason}")
+        raise OSError(f"cannot create the directory {self._root.toString()}: {reason}")
 
     def path(self, name: str = "") -> str:
-        """Where something is, as Spark takes it."""
+        """Return the URI of a file for Spark."""
         return str(self._at(name).toString())
 
     def exists(self, name: str) -> bool:
         return bool(self._system.exists(self._at(name)))
 
     def children(self, name: str = "") -> list[str]:
-        """Names of what is directly in a directory; none if it is not there."""
+        """Return the names of files and directories directly in a directory; none if it does not exist."""
         return sorted(name for name, _, _ in self._list(name))
 
     def files(self, name: str = "", visible: bool = True) -> Iterator[FileEntry]:
-        """All files below a directory. `visible` leaves out what begins with `_` or `.`, as Spark does."""
+        """Yield all files below a directory. `visible` excludes names that begin with `_` or `.`, as Spark does."""
         for child, is_directory, size in self._list(name):
             if visible and child.rpartition("/")[2][0] in "_.":
                 continue
@@ -62,17 +63,18 @@ class ArchiveFiles:
                 yield FileEntry(child, size)
 
     def move(self, source: str, target: str) -> None:
-        """Rename a file; directories above the target are made. What was copied before, but not removed, is removed."""
+        """Rename a file, and create missing parent directories of the target. If the target exists, an earlier move was
+        interrupted: only the source is deleted."""
         there = self._at(target)
         if self._system.exists(there):
             self._system.delete(self._at(source), False)
             return
         self._system.mkdirs(there.getParent())
         if not self._system.rename(self._at(source), there):
-            raise OSError(f"{self.path(source)} can't be renamed to {self.path(target)}")
+            raise OSError(f"cannot rename {self.path(source)} to {self.path(target)}")
 
     def delete(self, name: str) -> None:
-        """A file or a directory with what is in it; nothing if it is not there."""
+        """Delete a file, or a directory with its contents, if it exists."""
         self._system.delete(self._at(name), True)
 
     def read(self, name: str) -> str:
@@ -83,14 +85,14 @@ class ArchiveFiles:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """A new file that is there whole or not at all."""
+        """Create a file atomically."""
         draft = f"{name}.draft"
         self._store(draft, text, overwrite=True)
         if not self._system.rename(self._at(draft), self._at(name)):
-            raise OSError(f"{self.path(name)} can't be written")
+            raise OSError(f"cannot write {self.path(name)}")
 
     def create(self, name: str, text: str) -> bool:
-        """A new file; False if there is one already."""
+        """Create a file; return False if it already exists."""
         try:
             self._store(name, text, overwrite=False)
         except Py4JJavaError as error:

@@ -1,4 +1,4 @@
-"""Where a queue manager is, for the data source and for the client."""
+"""Address of a queue manager, for the data source and for the client."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Server:
 
     Attributes:
         host: name or address.
-        port: of RPC.
-        flight_port: of Arrow Flight.
+        port: RPC port.
+        flight_port: port of Arrow Flight.
         user: USER or DOMAIN\\USER; None for an anonymous caller.
-        credential: the password: env:NAME, file:PATH or the password itself. Spark's workers read it too.
-        protocol: auto, flight or remoteread, as the data source has it.
-        tls_root: file with the certificate that Flight's is checked against.
+        credential: the password: env:NAME, file:PATH or the password itself. Spark workers resolve it, too.
+        protocol: auto, flight or remoteread, as in the data source.
+        tls_root: file with the root certificate for Arrow Flight.
     """
 
     host: str = "127.0.0.1"
@@ -38,7 +38,7 @@ class Server:
     tls_root: str | None = None
 
     def options(self, where: str = BATCH_READ) -> dict[str, str]:
-        """The options of the data source that say where the server is."""
+        """Return the options of the data source for this server."""
         given = {
             "host": self.host, "port": self.port, "flightPort": self.flight_port, "user": self.user,
             "credential": self.credential, "tlsRoot": self.tls_root,
@@ -47,7 +47,7 @@ class Server:
         return {name: str(value) for name, value in given.items() if value not in (None, "")}
 
     def read(self, spark: SparkSession, **options: str) -> DataFrame:
-        """A snapshot."""
+        """Return a snapshot of queues."""
         return spark.read.format("msmq").options(**self.options(), **options).load()
 
     def stream(self, spark: SparkSession, **options: str) -> DataFrame:
@@ -55,19 +55,19 @@ class Server:
 
     @property
     def has_flight(self) -> bool:
-        """Whether Arrow Flight is to be used: asked for, or not forbidden and there."""
+        """Whether to use Arrow Flight: required by `protocol`, or allowed and available."""
         return by_flight(self._parsed)
 
     def connect(self) -> QueueManager:
-        """A client. Raises OptionError, ConnectionError."""
+        """Return a connected client. Raises OptionError, ConnectionError."""
         if self.user is None:
             return openmsmq.connect(self.host, self.port)
         domain, _, user = self.user.rpartition("\\")
         return openmsmq.connect(self.host, self.port, user=user, domain=domain, password=self._parsed.password)
 
     def check(self, queues: Sequence[str], source: str) -> None:
-        """Raise what is wrong with the server or a queue, before anything takes long: ConnectionError, AccessDenied,
-        QueueNotFound, and others of MsmqError."""
+        """Check the server and the queues before a long job starts. Raises ConnectionError, AccessDenied, QueueNotFound
+        and other MsmqErrors."""
         with closing(connect(self._parsed, self.has_flight, is_known=False)) as plane:
             plane.queues()
             for queue in queues:

@@ -1,11 +1,11 @@
-"""Names of queues where there is little room: what all have in common is dropped, and what distinguishes them stays."""
+"""Shorten queue names for display by removing their common prefix."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
 
-_WORTH = 6  # characters that a common beginning needs before it is dropped
+_WORTH = 6  # minimum length of a common prefix that is removed
 _BREAK = re.compile(r"[\\/;:=]")
 
 
@@ -14,7 +14,7 @@ def common_beginning(names: Collection[str]) -> str:
     different = set(names)
     if len(different) < 2:
         return ""
-    first, last = min(different), max(different)  # what these two share, all that stand between them have too
+    first, last = min(different), max(different)  # the common prefix of the first and the last name is common to all
     shared = first[: next((n for n, pair in enumerate(zip(first, last, strict=False)) if len({*pair}) > 1), len(first))]
     breaks = [found.end() for found in _BREAK.finditer(shared)]
     prefix = shared[: breaks[-1]] if breaks else ""
@@ -22,7 +22,7 @@ def common_beginning(names: Collection[str]) -> str:
 
 
 def without_beginning(names: Collection[str]) -> tuple[Callable[[str], str], str]:
-    """How names are shown, and a sentence that says what is left out, empty if nothing is."""
+    """Return a mapping to shortened names, and a sentence about the removed prefix, empty if there is none."""
     prefix = common_beginning(names)
     if not prefix:
         return str, ""

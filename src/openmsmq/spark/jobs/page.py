@@ -1,4 +1,4 @@
-"""One self-contained HTML file: for a phone, a screen, and paper."""
+"""A self-contained HTML page for phones, screens and print."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from openmsmq import __version__
 from openmsmq.model.look import look_css
 from openmsmq.model.text import printable
 
-#: Besides the look of the console: a column for reading, plots, and paper.
+#: Styles in addition to those of the console: text column, plots, print.
 _STYLE = """
 body { padding: 20px 24px 48px; }
 main { max-width: 76rem; margin: 0 auto; }
@@ -50,12 +50,12 @@ td.text { overflow-wrap: anywhere; min-width: 9rem; }
 
 
 def escape(text: str) -> str:
-    """Text from outside as HTML: what is invisible as escapes first, see `printable`."""
+    """Return untrusted text as HTML. Invisible characters are escaped first; see `printable`."""
     return html.escape(printable(text, multiline=True))
 
 
 class Page:
-    """Built from the top down; every text is escaped. What follows a heading is in a panel."""
+    """Builds a page from top to bottom. All texts are escaped. The content after a heading is in a panel."""
 
     def __init__(self, title: str, about: str) -> None:
         self._title = self._heading = title
@@ -67,7 +67,7 @@ class Page:
         self._panels: list[list[str]] = []
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
-        """A few figures that one sees first."""
+        """Add a row of key figures."""
         tiles = "".join(
             f'<div class="tile"><span class="label">{escape(name)}</span>'
             f'<span class="value">{escape(value)}</span></div>'
@@ -87,18 +87,18 @@ class Page:
         self._panels.append([f'<p class="empty">{escape(text)}</p>'])
 
     def explained(self, heading: str, badge: str, sentence: str, command: str) -> None:
-        """A smaller heading with a badge, what it means, and a command that does something about it."""
+        """Add a subheading with a badge, an explanation and a command."""
         self._add(
             f'<h3>{escape(heading)} <span class="badge warn">{escape(badge)}</span></h3><p>{escape(sentence)}<br>'
             f"<code>{escape(command)}</code></p>"
         )
 
     def figure(self, svg: str) -> None:
-        """A plot of `plots`."""
+        """Add a plot of `plots`."""
         self._add(f"<figure>{svg}</figure>")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], texts: int = 1) -> None:
-        """The first `texts` columns are text, the others figures."""
+        """Add a table. The first `texts` columns are text, the others numbers."""
 
         def row(cells: Sequence[Any], tag: str) -> str:
             kinds = [' class="text"' if number < texts else "" for number in range(len(cells))]

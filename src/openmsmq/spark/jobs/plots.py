@@ -1,4 +1,4 @@
-"""Plots as inline SVG: text stays text, and no other file or font is needed."""
+"""Plots as inline SVG, with text as text, and without external files or fonts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from openmsmq.spark.jobs.units import Unit
 
 #: Colors that people with color blindness, and black-and-white printers, can tell apart (Okabe and Ito).
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999")
-_SIZE = (5.4, 3.0)  # inches; at this size letters are as large on a phone as those of the page
+_SIZE = (5.4, 3.0)  # inches; with this width, text on a phone has the size of the page text
 _LEGEND_ROW = 0.24  # inches
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "text.parse_math": False,  # names of queues have dollars
+    "text.parse_math": False,  # disable math mode, because queue names contain $
     "font.family": "sans-serif",
     "font.size": 12,
     "axes.spines.top": False,
@@ -40,7 +40,7 @@ _HOUR = timedelta(hours=1)
 
 
 def stacked_hours(series: Mapping[str, Mapping[datetime, float]], unit: Unit, name: str) -> str:
-    """Bars, one for each hour, made of the values of each series."""
+    """Return a stacked bar chart with one bar per hour."""
     hours = sorted({hour for values in series.values() for hour in values})
 
     def draw(axes: Axes) -> None:
@@ -56,8 +56,8 @@ def stacked_hours(series: Mapping[str, Mapping[datetime, float]], unit: Unit, na
 
 
 def lines(series: Mapping[str, Mapping[datetime, float]], unit: Unit, name: str) -> str:
-    """A line for each series, over several powers: a low value is as easily seen as a high one. The first is the
-    broadest, so that lines which lie upon each other are all seen."""
+    """Return a line chart with a logarithmic axis. The first line is the widest, so that coinciding lines are all
+    visible."""
     hours = sorted({hour for values in series.values() for hour in values})
 
     def draw(axes: Axes) -> None:
@@ -76,7 +76,7 @@ def lines(series: Mapping[str, Mapping[datetime, float]], unit: Unit, name: str)
 
 
 def bars(values: Sequence[tuple[str, float]], unit: Unit, name: str) -> str:
-    """A horizontal bar for each value, the first on top."""
+    """Return a horizontal bar chart, first value on top."""
 
     def draw(axes: Axes) -> None:
         places = range(len(values))
@@ -99,7 +99,7 @@ def _time_axis(axes: Axes, hours: Sequence[datetime]) -> None:
 
 
 def _mark_evenly(axis: Axis, highest: float, unit: Unit) -> None:
-    """From 0 on, three to five marks."""
+    """Set three to five marks, starting at 0."""
     if unit.base == 2:
         step = 2.0 ** max(0, math.ceil(math.log2(max(highest, 1) / 4)))
         axis.set_major_locator(MultipleLocator(step))
@@ -109,7 +109,7 @@ def _mark_evenly(axis: Axis, highest: float, unit: Unit) -> None:
 
 
 def _mark_powers(axes: Axes, values: Sequence[float], unit: Unit) -> None:
-    """Marks around the values, the lowest one 0 where one is below the first."""
+    """Set marks around the values; the lowest is 0 if a value is below the first mark."""
     lowest, highest = min(values, default=0.0), max(values, default=0.0)
     marks = (0.0, *unit.marks)
     first = max(mark for mark in marks if mark <= lowest)
@@ -126,7 +126,7 @@ def _short(label: str) -> str:
 
 
 def _svg(draw: Callable[[Axes], None], name: str, height: float = _SIZE[1]) -> str:
-    """`name` is for those who do not see the plot, and keeps the identifiers of several plots apart."""
+    """Return a figure as SVG. `name` is its accessible name, and makes identifiers unique among several plots."""
     with mpl.rc_context({**_SETTINGS, "svg.hashsalt": name}):
         figure = Figure(figsize=(_SIZE[0], height), layout="constrained")
         axes = figure.add_subplot()
@@ -144,7 +144,7 @@ def _svg(draw: Callable[[Axes], None], name: str, height: float = _SIZE[1]) -> s
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'(<svg [^>]*?) ?width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg [^>]*?) ?height="[^"]*"', r"\1", text, count=1)
-    # Fonts by the name of the family, as the page has it; matplotlib lists what it knows.
+    # Font families as on the page; matplotlib would list its own.
     text = re.sub(r"font(?:-family)?: ([\d.]+px) [^;\"]*", r"font: \1 system-ui, sans-serif", text)
     return text.replace("<svg ", '<svg role="img" ', 1).replace("<defs>", f"<title>{_escaped(name)}</title><defs>", 1)
 

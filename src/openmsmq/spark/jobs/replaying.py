@@ -1,4 +1,4 @@
-"""Archives back into queues, properties preserved."""
+"""Send the messages of an archive to a queue, with their properties."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure, restricted
 from openmsmq.spark.options import BATCH_WRITE
 
-# Where a message goes is what the caller says, not where it was sent at first.
+# The caller determines the destination, not the archived message.
 _COLUMNS = [name for name in WRITE_COLUMNS if name != "destination_queue"]
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Messages that were sent (or would be, with `dry_run`), and how: `flight`, all or none, or `rpc`, one by one."""
+    """The number of messages sent (with `dry_run`: to be sent), and the method: `flight`, in one transaction, or `rpc`,
+    one by one."""
 
     rows: int
     way: str
 
 
 def selection(spark: SparkSession, directory: str, where: str | None = None) -> DataFrame:
-    """The messages of an archive that a Spark SQL expression over its columns chooses. Raises PipelineError."""
+    """Return the messages of an archive selected by a Spark SQL expression over its columns. Raises PipelineError."""
     return restricted(read_archive(spark, directory), where)
 
 
@@ -48,27 +49,27 @@ def replay(
 ) -> Replayed:
     """Send the messages of an archive to a queue, in the order in which they arrived.
 
-    By Arrow Flight in one transaction of the queue manager: all or none. With `rate`, or where there is no Flight, one
-    by one; what a failure leaves behind has been sent.
+    With Arrow Flight, they are sent in one transaction: all or none. With `rate`, or without Flight, they are sent one
+    by one; after a failure, the messages before it have been sent.
 
     Args:
         spark: the session.
         server: the queue manager.
-        directory: of the archive.
+        directory: directory of the archive.
         to: path name or format name of the queue.
-        where: Spark SQL over the columns of the archive.
-        rate: messages a second at most.
+        where: Spark SQL expression over the columns of the archive.
+        rate: maximum number of messages per second.
         on_sent: called with the number of messages sent.
 
     Raises:
-        PipelineError: names what is wrong, and after how many messages.
+        PipelineError: has the cause and the number of messages sent before.
     """
     frame = selection(spark, directory, where)
     if rate is not None and rate <= 0:
-        raise PipelineError(f"rate is {rate:g}, allowed: more than 0 messages a second")
+        raise PipelineError(f"rate is {rate:g}, allowed: more than 0 messages per second")
     if rate is None and server.has_flight:
         rows = frame.count()
-        # Rows get their numbers when they are staged, so only one task keeps an order.
+        # Sequence numbers are assigned when rows are staged, so only a single task preserves the order.
         ordered = frame.repartition(1).sortWithinPartitions("sequence")
         writer = ordered.select(*_COLUMNS).write.format("msmq").mode("append").options(**server.options(BATCH_WRITE))
         try:
@@ -94,7 +95,7 @@ def _send_rows(
                 message = message_of(values)
                 if rate is not None:
                     time.sleep(max(0.0, due - time.monotonic()))
-                    due = time.monotonic() + 1 / rate  # from now on: what was late is not made up for
+                    due = time.monotonic() + 1 / rate  # relative to now: delays are not compensated by a higher rate
                 if transactional:
                     with qm.transaction() as transaction:
                         queue.send(message, transaction=transaction)
@@ -104,13 +105,13 @@ def _send_rows(
                 if on_sent is not None:
                     on_sent(sent)
     except (MsmqError, OSError, ValueError) as error:
-        rest = "" if last is None else f"; the rest is what sequence > {last} selects"
+        rest = "" if last is None else f"; select the rest with sequence > {last}"
         raise PipelineError(f"after {sent} messages: {error}{rest}") from error
     return sent
 
 
 def message_of(row: Mapping[str, Any]) -> Message:
-    """A message with what the WRITE_COLUMNS of a row say. Raises ValueError."""
+    """Return the message for the WRITE_COLUMNS of a row. Raises ValueError."""
     return Message(
         body=bytes(row["body"]),
         body_type=row["body_type"] or 0,
@@ -138,5 +139,5 @@ def _path_name(name: str) -> str:
 def _is_transactional(qm: QueueManager, queue: str) -> bool:
     try:
         return bool(qm.management(queue)["transactional"] == "YES")
-    except QueueNotFound:  # of another machine, or missing, as opening it will show
+    except QueueNotFound:  # on another machine, or missing; then opening it fails
         return False

@@ -1,4 +1,4 @@
-"""Results of the jobs, as pages."""
+"""HTML reports of job results."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from openmsmq.spark.jobs.page import Page
 from openmsmq.spark.jobs.traffic import PERCENTILES, Figures, Traffic
 from openmsmq.spark.jobs.units import COUNT, SECONDS, SIZE, count, seconds, size
 
-_SHOWN = len(plots.COLORS) - 1  # queues with a color of their own
+_SHOWN = len(plots.COLORS) - 1  # maximum number of queues with separate colors
 _OTHERS = "other queues"
 _NO_NAMES = (OTHERS, "(none)", "(anonymous)", "(empty)")
 
 
 def traffic_page(traffic: Traffic, about: str) -> str:
-    """HTML."""
+    """Return the traffic report as HTML."""
     page = Page("Queue traffic", about)
     total = traffic.total
     if total is None:
@@ -69,7 +69,7 @@ def traffic_page(traffic: Traffic, about: str) -> str:
 
 
 def dead_letters_page(letters: DeadLetters, about: str) -> str:
-    """HTML."""
+    """Return the report of dead letters as HTML."""
     page = Page("Dead letters", about)
     page.facts([("messages", count(letters.messages)), ("bytes of bodies", size(letters.bytes))])
     if not letters.messages:
@@ -101,15 +101,15 @@ def _explain(page: Page, name: str) -> None:
     """Add the meaning of a reason, and the command that returns its messages."""
     try:
         reason = find_reason(name)
-    except ValueError:  # the row of all others
+    except ValueError:  # the row that sums up all others
         return
-    again = " They would die again as they are." if reason.fails_again else ""
+    again = " Unchanged, they would become dead letters again." if reason.fails_again else ""
     command = f"openmsmq dlq return --reason {reason.slug} --dry-run"
     page.explained(reason.name, reason.slug, f"{reason.sentence} {reason.remedy}{again}", command)
 
 
 def _by_queue(traffic: Traffic, what: str, shown: Callable[[str], str]) -> dict[str, dict[datetime, float]]:
-    """The queues with most of `what`, by their names as they are `shown`, and the others together."""
+    """Return the queues with the highest values of `what`, by their `shown` names, and the sum of all others."""
     most = sorted(traffic.queues, key=lambda figures: -getattr(figures, what))
     named = [_named(f) for f in most[:_SHOWN]]
     series: dict[str, Counter[datetime]] = {name: Counter() for name in named}

@@ -1,4 +1,4 @@
-"""The Spark session of the jobs, and one line out of Spark's failures."""
+"""The Spark session of the jobs, and one-line summaries of Spark errors."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Spark's own, INT96, is deprecated in Parquet
-    "spark.sql.maxConcurrentOutputFileWriters": "64",  # rows need not be sorted by partition before they are written
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # Spark writes INT96, which Parquet deprecates
+    "spark.sql.maxConcurrentOutputFileWriters": "64",  # avoids sorting rows by partition before writing
     "spark.sql.streaming.pollingDelay": "100ms",
 }
 # A line that names an exception, of Java or of Python.
@@ -35,22 +35,22 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 
 class PipelineError(RuntimeError):
-    """A job can't do what it was asked for; the message says why in one line."""
+    """A job failed; the message has the cause in one line."""
 
 
 def session(master: str = "local[*]", name: str = "openmsmq", quiet: bool = True) -> SparkSession:
-    """The session that there is, or a new one: UTC, zstd, the format `msmq` registered.
+    """Return the active session, or a new one with UTC, zstd and the format `msmq`.
 
     Args:
-        master: of Spark.
-        name: of the application.
-        quiet: drop the output of a new JVM, its warnings, for its whole life; failures are still raised.
+        master: master URL of Spark.
+        name: name of the application.
+        quiet: discard all output of a new JVM, such as warnings; failures are still raised.
 
     Raises:
-        PipelineError: there is no Java, or Spark does not start.
+        PipelineError: Java is missing, or Spark does not start.
     """
     if SparkSession.getActiveSession() is None and _java() is None:
-        raise PipelineError("Spark needs Java 17 or later, and there is none: install default-jre-headless")
+        raise PipelineError("Spark requires Java 17 or later, which is not installed: install default-jre-headless")
     os.environ["PYSPARK_PYTHON"] = sys.executable  # with another Python, Spark would not find the data source
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in _SETTINGS.items():
@@ -64,10 +64,10 @@ def session(master: str = "local[*]", name: str = "openmsmq", quiet: bool = True
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """Redirect the output of a process that is started now to a file; if it does not start, raise what its output says
-    of the cause.
+    """Redirect the output of a process started in the block to a file. If it does not start, raise the cause in its
+    output.
 
-    Java logs its warnings to standard output, where a program's answers go.
+    Java logs warnings to standard output, which is for results.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -89,8 +89,8 @@ def _silenced() -> Iterator[None]:
 
 
 def cause(lines: Sequence[str]) -> str:
-    """The line of a program's output that says why it failed: the innermost exception of Java's or Python's trace
-    (`Caused by: …`), else the last line."""
+    """Return the line of a program's output with the cause of its failure: the innermost exception of a Java or Python
+    stack trace (`Caused by: …`), else the last line."""
     exceptions = [line.strip() for line in lines if _EXCEPTION.match(line.strip())]
     return exceptions[-1] if exceptions else lines[-1].strip()
 
@@ -111,7 +111,7 @@ def failure(error: BaseException) -> PipelineError:
 
 
 def restricted(frame: DataFrame, where: str | None) -> DataFrame:
-    """The rows that Spark SQL over the columns chooses; all without. Raises PipelineError."""
+    """Return the rows selected by a Spark SQL expression over the columns; all rows for None. Raises PipelineError."""
     try:
         return frame.where(where) if where else frame
     except Exception as error:

@@ -25,11 +25,11 @@ class Figures:
 
     Attributes:
         queue: path name; `ALL` for all.
-        source: as the data source has it.
-        hour: its beginning, UTC; None for the whole time.
-        messages, bytes: how many, and bytes of their bodies.
-        sizes: percentiles of body sizes, bytes.
-        times: percentiles of the time in queue, seconds; None where it is not known.
+        source: source as in the data source.
+        hour: start of the hour, UTC; None for the total.
+        messages, bytes: number of messages, and bytes of their bodies.
+        sizes: percentiles of body sizes in bytes.
+        times: percentiles of the time in queue in seconds; None if unknown.
     """
 
     queue: str
@@ -52,12 +52,12 @@ class Traffic:
     queues: list[Figures] = field(default_factory=list)
     hours: list[Figures] = field(default_factory=list)
     all_hours: list[Figures] = field(default_factory=list)
-    is_age: bool = False  # whether times are the ages of messages that are in their queues still
+    is_age: bool = False  # whether times are ages of messages that are still in their queues
 
 
 def archived_traffic(spark: SparkSession, directory: str) -> Traffic:
-    """Return the traffic in an archive. Messages stayed in their queues until they were received, by others as the
-    journal shows, or by the archive. Those that an archive only looked at have no time. Raises PipelineError."""
+    """Return the traffic in an archive. The time in queue ends with the receive: by another client, as recorded in the
+    journal, or by the archive. Messages that stayed in their queue have no time. Raises PipelineError."""
     stayed = F.when(F.col("source") == "journal", _seconds("sent_time", "arrival_time")).when(
         F.col("removed"), _seconds("arrival_time", "archived_at")
     )
@@ -65,13 +65,13 @@ def archived_traffic(spark: SparkSession, directory: str) -> Traffic:
 
 
 def live_traffic(spark: SparkSession, server: Server, queues: Sequence[str] = (), source: str = "queue") -> Traffic:
-    """Return the traffic of messages that are in queues or journals now. Raises PipelineError.
+    """Return the traffic of the messages that are currently in queues or journals. Raises PipelineError.
 
     Args:
         spark: the session.
         server: the queue manager.
         queues: path names; none for all private queues.
-        source: `queue`: times are the ages of the messages; or `journal`: they are from sending to receiving.
+        source: `queue`: times are ages of messages; `journal`: times from send to receive.
     """
     if source not in ("queue", "journal"):
         raise PipelineError(f"source is {source!r}, allowed: queue, journal")
@@ -91,7 +91,7 @@ def live_traffic(spark: SparkSession, server: Server, queues: Sequence[str] = ()
 
 
 def _seconds(start: str, end: str) -> Column:
-    """0 where the clocks of two machines disagree about what was first."""
+    """Return a time difference in seconds; 0 if it is negative, because the clocks of two machines differ."""
     return F.greatest(F.col(end).cast("double") - F.col(start).cast("double"), F.lit(0.0))
 
 

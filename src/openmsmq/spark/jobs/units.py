@@ -1,4 +1,4 @@
-"""Figures as people read them, and where the axes of plots have their marks."""
+"""Formatting of numbers for people, and marks on the axes of plots."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 
 def count(value: float) -> str:
-    """A number of things."""
+    """Format a count."""
     return f"{value:,.0f}"
 
 
 def size(value: float) -> str:
-    """Bytes."""
+    """Format a size in bytes."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
@@ -21,7 +21,7 @@ def size(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time, in the unit that fits it."""
+    """Format a duration in seconds in a suitable unit."""
     for below, divisor, unit in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h")):
         if value < below:
             shown = value / divisor
@@ -34,8 +34,8 @@ class Unit:
     """Unit of an axis.
 
     Attributes:
-        text: how a value is written.
-        marks: values that an axis over several powers may mark, from the lowest on.
+        text: formats a value.
+        marks: values that a logarithmic axis may mark, in ascending order.
         base: even marks are 1, 2 or 5 times a power of ten, or powers of two.
     """
 
