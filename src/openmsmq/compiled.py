@@ -54,6 +54,7 @@ WRITTEN_IN_C: Final = (
     "openmsmq.queueing.deadline_heap",
     "openmsmq.queueing.packing",
     "openmsmq.queueing.positions",
+    "openmsmq.record.compacting",
     "openmsmq.store.framing",
     "openmsmq.store.ring",
 )

@@ -30,7 +30,8 @@ from openmsmq.packet.sections import divide
 from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
 from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.protocols.user_headers import UserHeaders
-from openmsmq.record.message_record import FIXED, encode_message
+from openmsmq.record.fields import FIXED
+from openmsmq.record.message_record import encode_message
 
 SEND = m.qmcomm2.operation("rpc_ACSendMessageEx")
 RECEIVE = m.qmcomm2.operation("rpc_ACReceiveMessageEx")

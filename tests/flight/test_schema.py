@@ -17,7 +17,7 @@ from openmsmq.flight.record_columns import Records
 from openmsmq.flight.rows import RowEncoder
 from openmsmq.model.message import Message
 from openmsmq.queueing import records, source_names
-from openmsmq.record import message_record
+from openmsmq.record import fields
 from openmsmq.record.message_record import decode_message, encode_message
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "bulk.md"
@@ -52,7 +52,7 @@ def test_numpy_sees_a_record_as_the_queue_manager_writes_it() -> None:
     )  # fmt: skip
     record = encode_message(message)
     (fixed,) = np.frombuffer(record, FIXED, 1)
-    assert FIXED.itemsize == message_record.FIXED.size
+    assert FIXED.itemsize == fields.FIXED.size
     assert len(record) == FIXED.itemsize + fixed["lengths"].sum()
     assert dict(zip(PARTS, fixed["lengths"].tolist(), strict=True))["authentication_provider_name"] == len("provider")
     for name, value in {

@@ -43,6 +43,7 @@ from openmsmq.protection.faults import ProtectionError
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.queueing import drafts
+from openmsmq.record import compact_record
 from openmsmq.record.message_record import decode_message
 from protection.material import HERE
 from protection.world import Directory
@@ -88,8 +89,8 @@ def fuzz_arrow(data: bytes) -> None:
 
 
 def fuzz_rows(data: bytes) -> None:
-    """A record from the Flight process, and in a segment file. Accepted records can be decoded; undecodable ones are
-    detected."""
+    """A record from the Flight process, and one in a segment file in either form. Accepted records can be decoded;
+    undecodable ones are detected."""
     bounds = array("q", [0, len(data)])
     odd = drafts.odd_drafts(data, bounds, FORM)
     assert odd == drafts.odd_drafts_in_python(data, bounds, FORM)
@@ -97,8 +98,11 @@ def fuzz_rows(data: bytes) -> None:
     assert odd or error is None
     if error is None:
         assert decode_message(data, 1).body_type <= 0xFFFF
-    buffer = np.frombuffer(data + bytes(-len(data) % 8) + bytes(8), np.uint8)
-    starts, sizes = np.array([0]), np.array([len(data)])
+    whole = np.array([0]), np.array([len(data)])
+    expanded = compact_record.expand_rows(data, *whole)
+    assert expanded == compact_record.expand_rows_in_python(data, *whole)
+    buffer = np.frombuffer(expanded[0] + bytes(8), np.uint8)
+    starts, sizes = np.array(expanded[1]), np.array(expanded[2])
     if record_columns.are_sound(buffer, starts, sizes).all():
         record_columns.Records(np.array([1], np.uint64), buffer, starts, sizes, "q", "queue").batch(
             record_columns.MESSAGE_SCHEMA.names

@@ -139,7 +139,7 @@ def test_refused_rows_are_reported_and_the_others_are_staged_in_order(quota: str
     world.create(**({"QUOTA": 4} if quota == "of the queue" else {}))
     made = world.manager.staged_writes.begin("s", 0, 0, "0", ALICE)
     assert offer(world, made, "q", [1, LARGE, 2, 4000, 3]) == [(1, FULL), (3, FULL)]
-    assert offer(world, made, "q", [1000, 4, 2000, 5], last=True) == [(2, FULL)]
+    assert offer(world, made, "q", [1000, 4, 3000, 5], last=True) == [(2, FULL)]
     world.manager.staged_writes.seal(made)
     assert made.rows == 6
     finalize(world, 0, made)

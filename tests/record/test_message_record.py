@@ -7,7 +7,8 @@ from contextlib import nullcontext
 import pytest
 
 from openmsmq.model.message import Message
-from openmsmq.record.message_record import OFFSET, decode_message, encode_message
+from openmsmq.record.fields import OFFSET
+from openmsmq.record.message_record import decode_message, encode_message
 
 SIGNED = Message(
     body=b"b", label="l", authentication_provider_name="p", default_provider=True, last_in_transaction=True,

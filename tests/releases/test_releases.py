@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from command_line import invoke
 from daemon import Daemon
-from openmsmq.store import fsck
+from openmsmq.store import UnknownFormat, frames, fsck
 from openmsmq.store.frames import _SEGMENT_HEADER, VERSION
 from releases.make import CONTENT, ENDS, HERE, NAME, PATH, look
 
@@ -48,6 +48,22 @@ def test_a_daemon_continues_with_a_store_of_every_format(tmp_path: Path, version
     assert fsck.verify(str(data / "store")).clean
 
 
+@pytest.mark.parametrize("end", ENDS)
+def test_an_earlier_program_refuses_a_store_that_this_one_has_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Also if this program was killed before it wrote a checkpoint or a segment."""
+    data = unpacked(tmp_path, 1, end)
+    with Daemon(data, *OPTIONS) as daemon:
+        daemon.kill()
+    for checkpoint in (data / "store").glob("checkpoint-*"):
+        checkpoint.unlink()
+    assert fsck.verify(str(data / "store")).clean
+    monkeypatch.setattr(frames, "READABLE", frozenset((1,)))
+    with pytest.raises(UnknownFormat, match=r"segment-\w+: format version 2"):
+        fsck.verify(str(data / "store"))
+
+
 def test_a_later_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     """As after a rollback from a later version that has changed the format."""
     data = unpacked(tmp_path, VERSION, "stopped")
@@ -63,7 +79,7 @@ def test_a_later_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError) as refused:
         Daemon(data, *OPTIONS).start()
     said = str(refused.value)
-    assert f"format version {VERSION + 1}, this program knows {VERSION}" in said and "segment-" in said
+    assert f"format version {VERSION + 1}, this program reads 1 and {VERSION}" in said and "segment-" in said
     assert digests(data / "store") == before
     checked = invoke("fsck", str(data))
     assert checked.code != 0

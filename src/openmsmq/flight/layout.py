@@ -1,18 +1,16 @@
-"""The fixed part of a message record (record/message_record.py) as a numpy type, to parse thousands at once."""
+"""The fixed part of a message record (record/fields.py) as a numpy type, to parse thousands at once."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from openmsmq.record import message_record
+from openmsmq.record import fields
 
 _TYPES = {"B": "u1", "H": "<u2", "I": "<u4", "16s": "V16", "20s": "V20"}
 
 #: Variable parts after the fixed part, in this order; `lengths` has the bytes of each.
-PARTS = tuple(name for name, _ in message_record.PARTS)
+PARTS = tuple(name for name, _ in fields.PARTS)
 PART = {name: index for index, name in enumerate(PARTS)}
-VERSION = message_record.VERSION
+VERSION = fields.VERSION
 
-FIXED = np.dtype(
-    [(field.name, _TYPES[field.code]) for field in message_record.FIELDS] + [("lengths", "<u4", (len(PARTS),))]
-)
+FIXED = np.dtype([(field.name, _TYPES[field.code]) for field in fields.FIELDS] + [("lengths", "<u4", (len(PARTS),))])

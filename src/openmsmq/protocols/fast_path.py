@@ -27,7 +27,9 @@ from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.sending import MessageBatch
-from openmsmq.record.message_record import FIXED, encode_message
+from openmsmq.record.compact_record import compact_rows
+from openmsmq.record.fields import FIXED
+from openmsmq.record.message_record import encode_message
 from openmsmq.store import MessageRows
 
 try:
@@ -115,6 +117,8 @@ class SendBatcher:
             return 0
         del queues[count:]
         recoverable, records, bounds, keys, words, sizes, charged = found
+        if recoverable:
+            records, sizes, bounds = compact_rows(records, bounds)
         rows = MessageRows(array("I", [queue.number for queue in queues]), records, sizes, bounds, keys, words)
         if not sending.enqueue_batch(MessageBatch(queues, rows, charged, recoverable)):
             return 0

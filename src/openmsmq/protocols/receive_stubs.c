@@ -4,7 +4,7 @@
 
    For any other call, and for an invalid one, there is no answer: the Python code (`conversion.receive_buffer`,
    `queueing.reading`) handles the call and its errors. The contents of a record are declared in
-   `record.message_record`, its layout in `openmsmq.protocols.record_layouts`. */
+   `record.fields`, its layout in `openmsmq.protocols.record_layouts`. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -467,18 +467,20 @@ static PyObject *answer_one(PyObject *stub, PyObject *record, const Layout *layo
     if (!PyBytes_Check(stub) || !PyBytes_Check(record))
         return PyErr_Format(PyExc_TypeError, "stubs and records are bytes");
     Part parts[PARTS];
-    const unsigned char *data = (unsigned char *)PyBytes_AS_STRING(record);
+    unsigned char room[LONGEST_FIXED];
+    const unsigned char *fixed = NULL, *data = (unsigned char *)PyBytes_AS_STRING(record);
     size_t size = (size_t)PyBytes_GET_SIZE(stub);
-    if (!read_again((unsigned char *)PyBytes_AS_STRING(stub), size)
-        || !split_record(parts, data, (size_t)PyBytes_GET_SIZE(record), layout))
+    if (read_again((unsigned char *)PyBytes_AS_STRING(stub), size))
+        fixed = split_record(parts, data, (size_t)PyBytes_GET_SIZE(record), layout, room);
+    if (fixed == NULL)
         Py_RETURN_NONE;
     Buffer buffer;
     if (!is_alike(&buffer, parts))
-        return new_answer(parts, data, layout, now, size);
+        return new_answer(parts, fixed, layout, now, size);
     PyObject *made = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(kept.before_size + kept.body_room + kept.behind_size));
     if (made == NULL)
         return NULL;
-    read_record(&buffer, data, layout, now);
+    read_record(&buffer, fixed, layout, now);
     fill_answer((unsigned char *)PyBytes_AS_STRING(made), &buffer, parts);
     return made;
 }

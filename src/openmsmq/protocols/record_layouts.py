@@ -6,7 +6,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from openmsmq.record.message_record import FIXED, OFFSET, PARTS
+from openmsmq.record.compact_record import DESCRIPTION
+from openmsmq.record.fields import FIXED, OFFSET, PARTS
 
 
 def _layout(*fields: str) -> bytes:
@@ -26,4 +27,4 @@ READ: Final = _layout(
     "encryption_algorithm", "sender_identifier_type", "authentication_provider_type", "tail_size", "identifier",
     "correlation_identifier", "source_machine_identifier", "connector_type_identifier", "transaction_identifier",
     "abort_count", "move_count", "last_move_time",
-)  # fmt: skip
+) + DESCRIPTION  # fmt: skip

@@ -1,5 +1,7 @@
-/* Reading a message record: its contents are declared in `record.message_record`, its layout is computed by
+/* Reading a message record: its contents are declared in `record.fields`, its layout is computed by
    `openmsmq.protocols.record_layouts`. Include stub_reader.h before. */
+
+#include "../record/compact_record.h"
 
 /* Offsets of the fields of a record. */
 typedef struct {
@@ -7,12 +9,13 @@ typedef struct {
     uint32_t version, priority, delivery, acknowledgements, journaling, tracing, authentication, flags, message_class, tag,
         body_type, time_to_reach, time_to_be_received, sent, arrived, privacy, hash, encryption, sender_type, provider_type,
         tail, identifier, correlation, machine, connector, transaction, aborts, moves, last_move, lengths;
+    Description compact;
 } Layout;
 
 /* The parts of a record. Their lengths, uint32 each, end its fixed part. */
 enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS, PROVIDER,
        PARTS };
-enum { RECORD_VERSION = 1, IDENTIFIER = 20, GUID = 16 };
+enum { IDENTIFIER = 20, GUID = 16 };
 static const uint32_t INFINITE = UINT32_MAX;
 
 typedef struct {
@@ -53,23 +56,30 @@ static bool count_units(Part *text)
     return true;
 }
 
-/* Find the parts of a record. Returns whether it is valid and the receipt of its message has no consequences. */
-static bool split_record(Part *parts, const unsigned char *record, size_t size, const Layout *layout)
+/* Find the parts of a record in either form. Returns its fixed part in plain form: the record itself, or `fixed`, which
+   has room for LONGEST_FIXED bytes. Returns NULL if it is not valid, or the receipt of its message has consequences. */
+static const unsigned char *split_record(Part *parts, const unsigned char *record, size_t size, const Layout *layout,
+                                         unsigned char *fixed)
 {
     static const unsigned char no_identifier[IDENTIFIER];
-    uint64_t at = layout->size;
-    if (size < layout->size || record[layout->version] != RECORD_VERSION || record[layout->flags]
-        || record[layout->acknowledgements] || word_at(record, layout->tail)
-        || memcmp(record + layout->transaction, no_identifier, IDENTIFIER))
-        return false;
+    uint64_t at = expand_fixed(&layout->compact, record, size, fixed);
+    if (!at) {
+        if (size < layout->size || record[layout->version] != PLAIN_FORM)
+            return NULL;
+        fixed = (unsigned char *)record;
+        at = layout->size;
+    }
+    if (fixed[layout->flags] || fixed[layout->acknowledgements] || word_at(fixed, layout->tail)
+        || memcmp(fixed + layout->transaction, no_identifier, IDENTIFIER))
+        return NULL;
     for (int part = 0; part < PARTS; part++) {
-        parts[part] = (Part){record + at, word_at(record, layout->lengths + 4 * part), 0};
+        parts[part] = (Part){record + at, word_at(fixed, layout->lengths + 4 * part), 0};
         at += parts[part].size;
     }
     if (at != size)
-        return false;
+        return NULL;
     for (int part = LABEL; part < PARTS; part++)
         if (!count_units(&parts[part]))
-            return false;
-    return true;
+            return NULL;
+    return fixed;
 }

@@ -3,7 +3,7 @@
 
    Decoding stops at the first stub that is not simple or not valid; the Python code (`conversion.send_buffer`,
    `queueing.sending`) handles that call and its errors. So this may reject a call that Python accepts, never the
-   reverse. The contents of the records are declared in `record.message_record`, their layout in
+   reverse. The contents of the records are declared in `record.fields`, their layout in
    `openmsmq.protocols.record_layouts`. */
 
 #define PY_SSIZE_T_CLEAN

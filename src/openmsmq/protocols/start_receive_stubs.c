@@ -20,8 +20,9 @@ enum { PACKET_VERSION = 0x10, LONGEST_LABEL = 0xFA, HIGHEST_PRIORITY = 7, LARGES
 static const uint32_t SIGNATURE_OF_PACKETS = 0x524F494C, SHA1 = 0x8004, RC4 = 0x6801;
 
 typedef struct {
-    const unsigned char *record, *user; /* the second: UserHeader of the names, `user_size` bytes */
+    const unsigned char *fixed, *user; /* fixed part of its record, and UserHeader of the names, `user_size` bytes */
     const Layout *layout;
+    unsigned char room[LONGEST_FIXED]; /* for the fixed part, if the record is in compact form */
     Part parts[PARTS];
     uint32_t user_size, sender_type;
     uint64_t packet; /* bytes, without the headers after the UserMessage */
@@ -41,14 +42,15 @@ static uint32_t label_units(const Message *message)
 }
 
 /* Whether the packet of the message is simple. */
-static bool is_simple(Message *message, size_t size)
+static bool is_simple(Message *message, const Py_buffer *stored)
 {
     static const unsigned char no_connector[GUID];
-    const unsigned char *record = message->record;
     const Layout *layout = message->layout;
     const Part *parts = message->parts;
-    if (!split_record(message->parts, record, size, layout))
+    const unsigned char *record = split_record(message->parts, stored->buf, (size_t)stored->len, layout, message->room);
+    if (record == NULL)
         return false;
+    message->fixed = record;
     message->sender_type = word_at(record, layout->sender_type);
     message->has_sender = message->sender_type || parts[SENDER].size;
     return !parts[CERTIFICATE].size && !parts[KEY].size && !parts[SIGNATURE].size && !parts[PROVIDER].size
@@ -69,8 +71,8 @@ static PyObject *names_of(const Message *message)
     if (key == NULL)
         return NULL;
     char *into = PyBytes_AS_STRING(key);
-    memcpy(into, message->record + message->layout->machine, GUID);
-    memcpy(into + GUID, message->record + message->layout->lengths + 4 * DESTINATION, SIZES);
+    memcpy(into, message->fixed + message->layout->machine, GUID);
+    memcpy(into + GUID, message->fixed + message->layout->lengths + 4 * DESTINATION, SIZES);
     memcpy(into + GUID + SIZES, first->data, texts);
     return key;
 }
@@ -79,7 +81,7 @@ static PyObject *names_of(const Message *message)
 
 static void put_base(Writer *out, const Message *message)
 {
-    const unsigned char *record = message->record;
+    const unsigned char *record = message->fixed;
     const Layout *layout = message->layout;
     uint32_t duration = word_at(record, layout->time_to_reach);
     uint64_t end = (uint64_t)word_at(record, layout->sent) + duration;
@@ -97,7 +99,7 @@ static void put_base(Writer *out, const Message *message)
 
 static void put_user(Writer *out, const Message *message)
 {
-    const unsigned char *record = message->record;
+    const unsigned char *record = message->fixed;
     const Layout *layout = message->layout;
     unsigned char *at = place(out, message->user_size);
     if (at == NULL)
@@ -125,7 +127,7 @@ static void put_security(Writer *out, const Message *message)
 
 static void put_properties(Writer *out, const Message *message)
 {
-    const unsigned char *record = message->record;
+    const unsigned char *record = message->fixed;
     const Layout *layout = message->layout;
     const Part *body = &message->parts[BODY], *extension = &message->parts[EXTENSION];
     uint32_t label = label_units(message), cipher = word_at(record, layout->encryption);
@@ -164,9 +166,9 @@ static void put_extension(Writer *out, const Message *message)
     at[8] = HAS_SUBQUEUE | HAS_ADDRESS;
     at += EXTENSION_HEADER;
     store(at, SUBQUEUE);
-    store(at + 8, half_at(message->record, layout->aborts));
-    store(at + 12, half_at(message->record, layout->moves));
-    store(at + 16, word_at(message->record, layout->last_move) * 1000);
+    store(at + 8, half_at(message->fixed, layout->aborts));
+    store(at + 12, half_at(message->fixed, layout->moves));
+    store(at + 16, word_at(message->fixed, layout->last_move) * 1000);
     store(at + SUBQUEUE, ADDRESS);
 }
 
@@ -175,7 +177,7 @@ static void put_extension(Writer *out, const Message *message)
 static void write_answer(Writer *out, const Message *message, uint64_t sequence)
 {
     uint32_t size = (uint32_t)message->packet + EXTENSION_HEADER + SUBQUEUE + ADDRESS;
-    put_word(out, word_at(message->record, message->layout->arrived));
+    put_word(out, word_at(message->fixed, message->layout->arrived));
     put_word(out, 0); /* padding */
     put_word(out, (uint32_t)sequence);
     put_word(out, (uint32_t)(sequence >> 32));
@@ -233,10 +235,11 @@ static PyObject *answer(PyObject *module, PyObject *arguments)
     unsigned int maximum;
     if (!PyArg_ParseTuple(arguments, "y*y*OKI", &record, &described, &names, &sequence, &maximum))
         return NULL;
-    Message message = {.record = record.buf, .layout = described.buf};
+    Message message;
+    message.layout = described.buf;
     if (described.len != sizeof(Layout))
         PyErr_SetString(PyExc_ValueError, "a layout is needed");
-    else if (!is_simple(&message, record.len) || message.parts[BODY].size > maximum)
+    else if (!is_simple(&message, &record) || message.parts[BODY].size > maximum)
         result = Py_NewRef(Py_None);
     else {
         PyObject *key = names_of(&message), *user = key != NULL ? PyObject_GetItem(names, key) : NULL;

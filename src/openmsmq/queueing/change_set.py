@@ -37,6 +37,7 @@ from openmsmq.queueing.records import (
     route_definition,
     split_final_ack,
 )
+from openmsmq.record.compact_record import compact
 from openmsmq.record.message_record import encode_message
 from openmsmq.store import Drop, Insert, Move, Operation, Remove, StoreFailed, StoreFull
 
@@ -143,7 +144,7 @@ class ChangeSet:
         self._added[number] = self._added.get(number, 0) + size
 
     def _store(self, queue: Queue, message: Message, deadline: int) -> None:
-        key, payload = message.lookup_identifier, encode_message(message)
+        key, payload = message.lookup_identifier, compact(encode_message(message))
         self._operations.append(Insert(queue.number, sequence_of(key), deadline_word(key, deadline), payload))
         self._stored.append((key, len(payload)))
 
@@ -308,10 +309,11 @@ class ChangeSet:
 
     def _place(self, queue: Queue, lookup_identifier: int, moved: Message, target: Queue) -> None:
         location, deadline = queue.location(lookup_identifier), target.deadline_of(moved)
-        payload, held = encode_message(moved), None
+        record, held = encode_message(moved), None
         if location is None:
-            held = HeldRecord(payload, moved.size)
+            held = HeldRecord(record, moved.size)
         else:
+            payload = compact(record)
             sequence = sequence_of(lookup_identifier)
             word = deadline_word(lookup_identifier, deadline)
             self._operations.append(Move(sequence, location, target.number, sequence, word, payload))
@@ -593,5 +595,5 @@ def store_insert(queue: Queue, message: Message) -> Insert:
         queue.number,
         sequence_of(lookup_identifier),
         deadline_word(lookup_identifier, queue.deadline_of(message)),
-        encode_message(message),
+        compact(encode_message(message)),
     )

@@ -25,7 +25,7 @@ from openmsmq.queueing.queue import LockKind, Queue
 from openmsmq.queueing.records import DRAFT_HEAD, is_asking
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.staged_writes import StagedWrites
-from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, storing
+from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, plain_heads, storing
 from openmsmq.store import Drop, Operation, Put, RemoveMany
 
 logger = logging.getLogger(__name__)
@@ -315,7 +315,7 @@ class ConsumerGroups:
             stored_ones = [place for place in places[:old] if place is not None]
             try:
                 with fetching():
-                    heads = iter(self._store.heads(stored_ones, DRAFT_HEAD))
+                    heads = iter(plain_heads(self._store, stored_ones, DRAFT_HEAD))
             except UNREADABLE:  # at least one; `_receive_one` finds out which
                 return [None] * old + places[old:]
             places[:old] = [None if place is None or is_asking(next(heads)) else place for place in places[:old]]

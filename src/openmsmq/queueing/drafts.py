@@ -16,7 +16,8 @@ from openmsmq.model.admission import check_message, label_too_long, too_large
 from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import IllegalPropertyValue, MsmqError
 from openmsmq.model.names import parse_format_name
-from openmsmq.record.message_record import FIELDS, FIXED, PARTS, VERSION, RecordField, decode_message
+from openmsmq.record.fields import FIELDS, FIXED, PARTS, VERSION, RecordField
+from openmsmq.record.message_record import decode_message
 
 try:
     from openmsmq.queueing import packing

@@ -75,7 +75,7 @@ end:
     return heads;
 }
 
-/* The parts of a message record (`record.message_record`). Their lengths, uint32 each, end its fixed part. */
+/* The parts of a message record (`record.fields`). Their lengths, uint32 each, end its fixed part. */
 enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS,
        PROVIDER, PARTS };
 

@@ -17,7 +17,7 @@ from openmsmq.model.constants import INFINITE, Acknowledge, Journal
 from openmsmq.model.lookup_id import LAST_SEQUENCE, lookup_id, priority_part
 from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 from openmsmq.queueing.stamping import stamp_records
-from openmsmq.record.message_record import OFFSET
+from openmsmq.record.fields import OFFSET
 
 # Offsets of fields that are read and set without decoding.
 _ACKNOWLEDGEMENTS_AT, _JOURNALING_AT = OFFSET["acknowledgements_requested"], OFFSET["journaling_requested"]

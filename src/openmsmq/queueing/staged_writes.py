@@ -30,14 +30,22 @@ from openmsmq.queueing.entries import stored
 from openmsmq.queueing.handles import Handles
 from openmsmq.queueing.outgoing import OutgoingQueues
 from openmsmq.queueing.queue import Queue, QueueKind, over_quota
-from openmsmq.queueing.records import DRAFT_HEAD, deadline_word, is_asking, is_eventful, stamp_draft, stamp_drafts
+from openmsmq.queueing.records import (
+    DRAFT_HEAD,
+    deadline_word,
+    is_asking,
+    is_eventful,
+    stamp_draft,
+    stamp_drafts,
+)
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.sending import SendOperations
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.source_names import queue_name
 from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTable, StageTarget, parse_note
-from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, storing
+from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, plain_heads, storing
 from openmsmq.queueing.transactions import Transactions
+from openmsmq.record.compact_record import compact, compact_rows
 from openmsmq.record.message_record import decode_message
 from openmsmq.store import Insert, MessageRows, Operation, QueueColumns
 
@@ -167,16 +175,20 @@ class StagedWrites:
                 refused.append(RefusedRow(place, error))
             else:
                 return [RefusedRow(place, error)]
-        ready = accepted if stage.held is None else [stage.held, *accepted]
+        before, held = stage.held, None
+        ready = accepted if before is None else [before, *accepted]
         latest = _latest_of_transaction(ready)
-        held = None
         if latest is not None and not last:  # not known yet whether it is the last of its transaction
             held = ready[latest]
             ready = ready[:latest] + ready[latest + 1 :]
         self._write(stage, ready, latest if last else None)
+        if before is not None:
+            self._charge(stage, stage.held_in, -len(before.record))
+        if held is not None:
+            assert held.target.queue is not None  # checked by `_why_not`
+            stage.held_in = held.target.queue.number
+            self._charge(stage, stage.held_in, len(held.record))
         stage.held = held
-        for number, size in added.items():
-            self._charge(stage, number, size)
         return refused
 
     def stage_rows(
@@ -204,13 +216,14 @@ class StagedWrites:
                 words[index] = deadline_word(position, queue.deadline_of(decode_message(record, position)))
             if is_asking(record):
                 asking.append(position)
-        rows = MessageRows(array("I", [queue.number]) * len(keys), records, sizes, bounds, keys, words)
+        stored_records, stored_sizes, places = compact_rows(records, bounds)
+        rows = MessageRows(array("I", [queue.number]) * len(keys), stored_records, stored_sizes, places, keys, words)
         with storing():
             locations = self._store.append_rows(stage.transaction.number, rows)
         stage.transaction.wrote_pending = True
-        stage.add_all(queue.number, positions, list(map(stored, locations, sizes)))
+        stage.add_all(queue.number, positions, list(map(stored, locations, stored_sizes)))
         self._stages.wrote(stage)
-        self._charge(stage, queue.number, bounds[-1] - start)
+        self._charge(stage, queue.number, places[-1])
         stage.eventful += eventful
         if asking:
             stage.asking.setdefault(queue.number, []).extend(asking)
@@ -272,7 +285,7 @@ class StagedWrites:
                 deadline = queue.deadline_of(decode_message(bytes(record), key))
             if is_asking(record):
                 asking.setdefault(queue.number, []).append(key)
-            inserts.append(Insert(queue.number, sequence, deadline_word(key, deadline), bytes(record)))
+            inserts.append(Insert(queue.number, sequence, deadline_word(key, deadline), compact(record)))
         if not inserts:
             return
         with storing():
@@ -280,7 +293,9 @@ class StagedWrites:
         transaction.wrote_pending = True
         for insert, location in zip(inserts, locations, strict=True):
             key = priority_part(insert.deadline) | insert.key
-            stage.add(insert.queue, key, stored(location, len(insert.payload)))
+            size = len(insert.payload)
+            stage.add(insert.queue, key, stored(location, size))
+            self._charge(stage, insert.queue, size)
         self._stages.wrote(stage)
         stage.rows += len(inserts)
         stage.in_transaction = in_transaction
@@ -423,7 +438,7 @@ class StagedWrites:
         transaction = self._transactions.recovered(bytes.fromhex(fields["handle"]), number, pending=bool(pending))
         stage = Stage(**fields, transaction=transaction)
         for queue, columns in pending.items():
-            heads = self._store.heads(columns.locations, DRAFT_HEAD)
+            heads = plain_heads(self._store, columns.locations, DRAFT_HEAD)
             for (sequence, location, size, word), head in zip(columns.rows(), heads, strict=True):
                 key = priority_part(word) | sequence
                 stage.add(queue, key, stored(location, size))

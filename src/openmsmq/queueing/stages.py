@@ -64,6 +64,7 @@ class Stage:
         lowest: queue number -> lowest sequence.
         volume: queue number -> bytes, including `held`.
         held: the latest transactional message, not stored until it is known whether another one follows.
+        held_in: number of the queue for which `held` counts.
         eventful: queue number and lookup identifier of messages whose arrival has consequences, or that may expire.
         asking: queue number -> lookup identifiers of messages whose receipt must be acknowledged.
     """
@@ -83,6 +84,7 @@ class Stage:
     eventful: list[tuple[int, int]] = field(default_factory=list)
     asking: dict[int, list[int]] = field(default_factory=dict)
     held: Draft | None = None
+    held_in: int = 0
     in_transaction: int = 0
 
     def add(self, queue: int, lookup_identifier: int, entry: Stored) -> None:

@@ -11,6 +11,7 @@ from typing import NoReturn, Protocol
 
 from openmsmq.model.errors import MessageStorageFailed
 from openmsmq.model.exhaustion import exhausted
+from openmsmq.record.compact_record import COMPACT_HEAD, expand_head
 from openmsmq.store import DamagedRecord, Insert, MessageRows, Operation, StoreFailed, StoreFull
 
 # Errors of reading and decoding a stored record.
@@ -57,6 +58,11 @@ class MessageStore(Protocol):
     def heads(self, locations: Sequence[int], length: int) -> list[bytes]: ...
 
     def fail(self, error: BaseException) -> NoReturn: ...
+
+
+def plain_heads(store: MessageStore, locations: Sequence[int], length: int) -> list[bytes]:
+    """Return the first `length` bytes of stored records in plain form; they end with a field. Raises `UNREADABLE`."""
+    return [expand_head(head, length) for head in store.heads(locations, length + COMPACT_HEAD)]
 
 
 class fetching:

@@ -1,6 +1,7 @@
-"""The record of a message in the store: its declaration, and the encoder and decoder generated from it.
+"""The record of a message: the encoder and decoder generated from its declaration (`fields`).
 
-A record is little-endian. It consists of a fixed part (`FIELDS`, then the length of each part), the parts (`PARTS`) in
+This is its plain form; the store keeps it in the compact form (`compact_record`), which the decoder reads, too. A
+record is little-endian. It consists of a fixed part (`FIELDS`, then the length of each part), the parts (`PARTS`) in
 this order, and a tail. Few messages have a tail; it is for several destinations and contains their signature or, with a
 flag, the length of the signature, the signature and their names. Everything but the lookup identifier is in the record:
 the store keeps that as its key.
@@ -12,42 +13,13 @@ part (`flight.layout`), the fields that rows may set (`queueing.drafts`) and the
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from openmsmq.model.message import Message
+from openmsmq.record.compact_record import COMPACT, expand
+from openmsmq.record.fields import FIELDS, FIXED, PARTS, VERSION
 
-VERSION: Final = 1
-
-
-class RecordField(NamedTuple):
-    """A field of the fixed part: attribute of `Message` or key of `_EXPRESSIONS`, and format code of `struct`."""
-
-    name: str
-    code: str
-
-
-FIELDS: Final = tuple(RecordField(name, code) for name, code in (
-    ("version", "B"), ("priority", "B"), ("delivery_guarantee", "B"),
-    ("acknowledgements_requested", "B"), ("journaling_requested", "B"), ("tracing_requested", "B"),
-    ("authentication_level", "B"), ("flags", "B"),  # see `_EXPRESSIONS`
-    ("message_class", "H"), ("abort_count", "H"), ("move_count", "H"), ("sent_milliseconds", "H"),
-    ("application_tag", "I"), ("body_type", "I"), ("time_to_reach_queue", "I"),
-    ("time_to_be_received", "I"), ("sent_time", "I"), ("arrival_time", "I"),
-    ("privacy_level", "I"), ("hash_algorithm", "I"), ("encryption_algorithm", "I"),
-    ("sender_identifier_type", "I"), ("authentication_provider_type", "I"), ("last_move_time", "I"),
-    ("tail_size", "I"),  # bytes after the parts; 0 in records without a tail
-    ("identifier", "20s"), ("correlation_identifier", "20s"), ("source_machine_identifier", "16s"),
-    ("connector_type_identifier", "16s"), ("transaction_identifier", "20s"),
-))  # fmt: skip
-#: Attributes whose bytes follow the fixed part; `True` for text.
-PARTS: Final = (
-    ("body", False), ("extension", False), ("sender_identifier", False), ("sender_certificate", False),
-    ("symmetric_key", False), ("signature", False), ("label", True), ("destination_queue_format_name", True),
-    ("administration_queue_format_name", True), ("response_queue_format_name", True),
-    ("transaction_status_queue_format_name", True), ("authentication_provider_name", True),
-)  # fmt: skip
 # Expressions for fields that are not attributes; `m` is the message.
 _EXPRESSIONS: Final = {
     "version": str(VERSION),
@@ -55,13 +27,6 @@ _EXPRESSIONS: Final = {
     "flags": "m.first_in_transaction | m.last_in_transaction << 1 | m.default_provider << 2 | names << 3",
     "tail_size": "len(tail)",
 }  # fmt: skip
-
-FIXED: Final = struct.Struct("<" + "".join(field.code for field in FIELDS) + f"{len(PARTS)}I")
-#: Offset of each field.
-OFFSET: Final = {
-    field.name: struct.calcsize("<" + "".join(before.code for before in FIELDS[:index]))
-    for index, field in enumerate(FIELDS)
-}
 
 
 def _encoder_source() -> str:
@@ -82,11 +47,15 @@ def _encoder_source() -> str:
 
 
 def _decoder_source() -> str:
+    """The source of the decoder, which reads both forms."""
     targets = [f"m.{field.name}" if field.name not in _EXPRESSIONS else f"_{field.name}" for field in FIELDS]
     lines = ["def decode_message(record, lookup_identifier):", "    m = Message.__new__(Message)"]
+    lines.append(f"    if record and record[0] == {COMPACT}:")
+    lines.append("        record = expand(record)")
     lines.append(f"    ({', '.join(targets + [f'n_{name}' for name, _ in PARTS])}) = unpack_from(record)")
     lines.append(f"    if _version != {VERSION}:")
-    lines.append(f"        raise ValueError(f'message record of version {{_version}}, this program reads {VERSION}')")
+    error = f"message record of version {{_version}}, this program reads {VERSION} and {COMPACT}"
+    lines.append(f"        raise ValueError(f'{error}')")
     lines.append("    m.first_in_transaction = m.last_in_transaction = m.default_provider = False")
     lines.append("    if _flags:")
     lines.append("        m.first_in_transaction, m.last_in_transaction = bool(_flags & 1), bool(_flags & 2)")
@@ -124,7 +93,7 @@ def _read_tail(message: Message, tail: bytes, has_names: bool) -> None:
 
 _namespace: dict[str, Any] = {
     "Message": Message, "pack": FIXED.pack, "unpack_from": FIXED.unpack_from, "pack_tail": _pack_tail,
-    "read_tail": _read_tail,
+    "read_tail": _read_tail, "expand": expand,
 }  # fmt: skip
 exec(_encoder_source(), _namespace)
 exec(_decoder_source(), _namespace)

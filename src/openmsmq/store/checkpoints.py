@@ -14,8 +14,8 @@ from typing import Final
 from crc32c import crc32c
 
 from openmsmq.store.columns import Capture, QueueColumns
-from openmsmq.store.errors import StoreError, UnknownFormat
-from openmsmq.store.frames import VERSION, Codec
+from openmsmq.store.errors import StoreError
+from openmsmq.store.frames import VERSION, Codec, check_version
 from openmsmq.store.replay import LogState
 from openmsmq.store.segments import TEMPORARY_SUFFIX
 from openmsmq.store.vfs import Vfs, write_fully
@@ -97,8 +97,7 @@ def decode(data: bytes, path: str) -> tuple[Codec, LogState]:
     ) = fields
     if magic != _MAGIC or crc32c(view[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
         raise ValueError("checksum does not match")
-    if version != VERSION:
-        raise UnknownFormat(f"{path}: format version {version}, this program knows {VERSION}")
+    check_version(version, path)
     if length != len(data) - _HEADER.size - _CRC.size:
         raise ValueError("wrong length")
     state = LogState(position, high_key)

@@ -24,7 +24,9 @@ except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         framing = None
 
-VERSION: Final = 1
+#: Format of new files. Version 2 has message records in compact form; segments of both versions may be in one log.
+VERSION: Final = 2
+READABLE: Final = frozenset((1, VERSION))
 DEFAULT_SEGMENT_SIZE: Final = 16 << 20
 #: Room for the segment header, one message and the SEAL; tests use segments of this size.
 MINIMUM_SEGMENT_SIZE: Final = 8192
@@ -223,10 +225,18 @@ def unpack_removals(payload: bytes) -> tuple[Sequence[int], Sequence[int]]:
 
 #: magic, version, segment size, number, identity, crc
 _SEGMENT_HEADER: Final = struct.Struct("<8sIIQ16sI")
+HEADER_COPY_SIZE: Final = _SEGMENT_HEADER.size
 _SEGMENT_MAGIC: Final = b"OMQ-LOG\n"
 #: Offset of the first frame. The header before it is stored twice, in different sectors, because all frames need it.
 FRAMES_START: Final = 4096
 HEADER_COPIES: Final = (0, 2048)
+
+
+def check_version(version: int, path: str) -> None:
+    """Raises UnknownFormat unless this program reads files of that version."""
+    if version not in READABLE:
+        known = " and ".join(map(str, sorted(READABLE)))
+        raise UnknownFormat(f"{path}: format version {version}, this program reads {known}")
 
 
 def segment_header(codec: Codec, number: int) -> bytes:
@@ -257,8 +267,7 @@ def read_segment_header(page: bytes, path: str) -> tuple[int, Codec, list[int]]:
         if magic != _SEGMENT_MAGIC or crc != crc32c(copy[:-4]):
             damaged.append(offset)
             continue
-        if version != VERSION:
-            raise UnknownFormat(f"{path}: format version {version}, this program knows {VERSION}")
+        check_version(version, path)
         found = found or (number, Codec(identity, segment_size))
     if found is None:
         raise ValueError("no valid segment header")

@@ -21,6 +21,7 @@ from openmsmq.store.segments import (
     SegmentPool,
     fill_with_zeros,
     segment_name,
+    upgrade_header,
 )
 from openmsmq.store.vfs import Vfs
 
@@ -164,11 +165,13 @@ def _resume(
     _drop_surplus(vfs, directory, found, tail_number + SPARES)
     supply = SegmentPool(vfs, directory, codec, found.segments[-1].number + 1, background)
     segments: dict[int, Segment] = {}
+    prepared_ones: list[Segment] = []
     for file in found.segments:
         segment = Segment(file.number, file.path)
         if file.number > tail_number:
             segment.handle = vfs.open(file.path)
             supply.adopt(segment)
+            prepared_ones.append(segment)
             continue
         segment.live = live.get(file.number, 0)
         segment.ever, segment.volume = state.written.get(file.number, (0, 0))
@@ -177,6 +180,8 @@ def _resume(
     tail = segments[tail_number]
     tail.handle = vfs.open(tail.path)
     _make_durable(vfs, directory, segments, outcome, codec.segment_size)
+    for segment in (tail, *prepared_ones):
+        upgrade_header(vfs, codec, segment)
     report = RecoveryReport(
         torn_bytes=sum(wipe.end - wipe.start for wipe in outcome.wipes),
         from_checkpoint=outcome.from_checkpoint,

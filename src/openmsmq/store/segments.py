@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from openmsmq.store.errors import StoreFull
-from openmsmq.store.frames import FRAMES_START, Codec, segment_header
+from openmsmq.store.frames import FRAMES_START, HEADER_COPIES, HEADER_COPY_SIZE, Codec, segment_header
 from openmsmq.store.vfs import Vfs, write_fully
 
 logger = logging.getLogger(__name__)
@@ -213,6 +213,22 @@ class SegmentPool:
             self._vfs.unlink(path)
         except OSError:
             logger.debug("nothing to discard at %s", path)
+
+
+def upgrade_header(vfs: Vfs, codec: Codec, segment: Segment) -> None:
+    """Write the header of this version over that of an open segment if it has another one; raises OSError.
+
+    A program that cannot read the frames that this one appends then refuses the log. The copies are written one after
+    the other, so that one of them is valid at any time.
+    """
+    handle = segment.handle
+    assert handle is not None
+    wanted = segment_header(codec, segment.number)
+    for offset in HEADER_COPIES:
+        copy = wanted[offset : offset + HEADER_COPY_SIZE]
+        if vfs.pread(handle, HEADER_COPY_SIZE, offset) != copy:
+            write_fully(vfs, handle, copy, offset)
+            vfs.fdatasync(handle)
 
 
 def fill_with_zeros(vfs: Vfs, handle: int, start: int, end: int) -> None:
