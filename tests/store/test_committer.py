@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from openmsmq.store import Put, Store, StoreFailed
-from openmsmq.store.committer import STAY_BESIDE, Committer
+from openmsmq.store.committer import STAY_OFF_LOOP, Committer
 from store.memory_vfs import MemoryVfs
 
 
@@ -52,14 +52,14 @@ class DelayedSyncer:
 Make = Callable[..., Committer]
 
 
-@pytest.fixture(params=["in the loop", "beside the loop"])
+@pytest.fixture(params=["in the loop", "off the loop"])
 def make(request: pytest.FixtureRequest) -> Make:
     """Return a committer of an in-memory store."""
 
     def committer(
         store: Store, vfs: MemoryVfs, on_failure: Callable[[BaseException], object] = unexpected
     ) -> Committer:
-        syncer = DelayedSyncer(vfs) if request.param == "beside the loop" else None
+        syncer = DelayedSyncer(vfs) if request.param == "off the loop" else None
         return Committer(store, asyncio.get_running_loop(), on_failure=on_failure, syncer=syncer)
 
     return committer
@@ -282,15 +282,15 @@ def test_a_sync_delays_only_the_calls_that_wait_for_it() -> None:
         committer = Committer(
             store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, calls=lambda: calls, slow=60
         )  # fmt: skip
-        beside = []
+        off_loop = []
         for key, (came, patient) in enumerate(((1, 0), (2, 0), (5, 0), (1, 0), (0, 0), (3, 2), (3, 1)), 1):
             calls += came
             committer.may_hold_up(patient)
             store.insert(1, key, 0, b"x")
             before = syncer.begun
             await committer.drain()
-            beside.append(syncer.begun > before)
-        assert beside == [False, True, True, False, False, False, True]
+            off_loop.append(syncer.begun > before)
+        assert off_loop == [False, True, True, False, False, False, True]
         store.close()
 
     asyncio.run(main())
@@ -366,10 +366,10 @@ def test_after_a_slow_sync_some_syncs_run_off_the_event_loop() -> None:
     async def main() -> None:
         syncer, store = Syncer(), open_store(MemoryVfs())
         committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, slow=0)
-        for key in range(1, 2 * STAY_BESIDE + 1):  # each sync in place is slow, so every next one is off the loop
+        for key in range(1, 2 * STAY_OFF_LOOP + 1):  # each sync in place is slow, so every next one is off the loop
             store.insert(1, key, 0, b"x")
             await committer.drain()
-        assert syncer.begun == 2 * STAY_BESIDE - 2
+        assert syncer.begun == 2 * STAY_OFF_LOOP - 2
         store.close()
 
     asyncio.run(main())

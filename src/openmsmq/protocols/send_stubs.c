@@ -1,5 +1,5 @@
-/* Decodes the stubs of simple rpc_ACSendMessageEx calls ([MS-MQMP] 3.1.5.2) into records of messages. A call is simple if a call
-   that only puts a message into a queue of this machine.
+/* Decodes the stubs of simple rpc_ACSendMessageEx calls ([MS-MQMP] 3.1.5.2) into records of messages. A call is simple
+   if it only puts a message into a queue of this machine.
 
    Decoding stops at the first stub that is not simple or not valid; the Python code (`conversion.send_buffer`,
    `queueing.sending`) handles that call and its errors. So this may reject a call that Python accepts, never the

@@ -21,7 +21,7 @@ Callback: TypeAlias = Callable[[], object]
 OnFailure: TypeAlias = Callable[[BaseException], object]
 # Seconds. A synchronous sync that takes longer indicates a slow disk, or that it had to wait for a busy processor.
 SLOW_SYNC: Final = 0.001
-STAY_BESIDE: Final = 256  # number of syncs off the event loop after a slow one
+STAY_OFF_LOOP: Final = 256  # number of syncs off the event loop after a slow one
 
 
 class Syncer(Protocol):
@@ -81,7 +81,7 @@ class Committer:
         self._calls_before = 0  # value of `calls` at the last flush
         self._slow = slow
         self._took = took
-        self._left_beside = 0  # number of syncs still to be done off the event loop
+        self._off_loop_left = 0  # number of syncs still to be done off the event loop
         self._waiting: list[Callback] = []
         self._waiting_calls = 0
         self._answered_calls = 0  # number of calls answered by the last sync
@@ -156,8 +156,8 @@ class Committer:
         try:
             batch = self._store.take_batch()
             if batch is not None:
-                belongs_beside = self._belongs_beside()
-                if self._syncer is not None and belongs_beside:
+                off_loop = self._should_sync_off_loop()
+                if self._syncer is not None and off_loop:
                     self._start(self._syncer, batch, waiting)
                     return
                 self._sync(batch)
@@ -167,14 +167,14 @@ class Committer:
         self._scheduled = False
         self._call(waiting)
 
-    def _belongs_beside(self) -> bool:
+    def _should_sync_off_loop(self) -> bool:
         """Whether to sync off the event loop: calls have arrived since the last flush that do not wait for a sync, or a
         recent sync was slow."""
         calls, waiting = self._calls(), self._waiting_calls
         came, self._calls_before, self._waiting_calls = calls - self._calls_before, calls, 0
         self._answered_calls = waiting
-        self._left_beside -= self._left_beside > 0
-        return came > waiting or self._left_beside > 0
+        self._off_loop_left -= self._off_loop_left > 0
+        return came > waiting or self._off_loop_left > 0
 
     def _sync(self, batch: LogBatch) -> None:
         started = time.monotonic()  # the loop's clock has a resolution of milliseconds
@@ -186,7 +186,7 @@ class Committer:
         seconds = time.monotonic() - started
         self._took(seconds)
         if seconds > self._slow:
-            self._left_beside = STAY_BESIDE
+            self._off_loop_left = STAY_OFF_LOOP
         self._store.finish_batch(batch)
 
     def _start(self, syncer: Syncer, batch: LogBatch, waiting: list[Callback]) -> None:
