@@ -89,7 +89,7 @@ def test_no_name_occurs_twice() -> None:
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        ({"colour": 1}, "no table"),
+        ({"colour": 1}, "unknown metric .colour."),
         ({"handles": {("a",): 1}}, "labels are none"),
         ({"sessions": 1}, "labels are protocol"),
         ({"store_sync_duration_seconds": 1}, "is a histogram"),

@@ -102,7 +102,7 @@ def test_the_endpoint_map_has_the_transaction_manager_by_its_contact_identifier(
     with daemon.connect() as manager, manager.transaction() as transaction:
         cid = decode_token(transaction.token()).superior.cid
     assert asyncio.run(port_of("127.0.0.1", INTERFACE, cid, port=daemon.mapper_port)) == daemon.port
-    with pytest.raises(RpcConnectionError, match="knows no"):
+    with pytest.raises(RpcConnectionError, match="has no TCP endpoint"):
         asyncio.run(port_of("127.0.0.1", INTERFACE, UUID(int=9), port=daemon.mapper_port))
     assert ("127.0.0.1", daemon.port) in ept_map(("127.0.0.1", daemon.mapper_port), IXN_REMOTE, cid)
 
