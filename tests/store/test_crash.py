@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from openmsmq.store import Store
+from openmsmq.store import Store, checkpoints, frames
+from openmsmq.store.segments import SPARES
 from seeds import by_night, several
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, Oracle, snapshot
@@ -123,3 +124,46 @@ def test_a_crash_while_the_store_is_made_leaves_a_store_that_opens() -> None:
 
     vfs.before = before  # type: ignore[assignment]
     Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+
+
+@pytest.mark.parametrize("messages", [1, 30])
+def test_a_crash_while_a_store_of_version_1_is_opened_loses_nothing(
+    messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headers of the segments that will be appended to become those of version 2, and only these."""
+    vfs, chance = MemoryVfs(), random.Random(messages)
+    with monkeypatch.context() as patch:
+        patch.setattr(frames, "VERSION", 1)
+        patch.setattr(checkpoints, "VERSION", 1)
+        store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+        for key in range(1, messages + 1):
+            store.insert(1, key, 0, bytes(600))
+        store.close()
+    before = versions(vfs)
+    assert {version for copies in before.values() for version in copies} == {1}
+    expected = snapshot(Store.open(DIRECTORY, vfs=vfs.killed(), segment_size=SEGMENT, entropy=bytes))
+    assert len(expected[0]) == messages
+    checked = 0
+
+    def check(name: str, path: str) -> None:
+        nonlocal checked
+        if name in MUTATING:
+            for state in vfs.crashes(chance, 3):
+                assert snapshot(Store.open(DIRECTORY, vfs=state, segment_size=SEGMENT, entropy=bytes)) == expected
+                checked += 1
+
+    vfs.before = check  # type: ignore[assignment]
+    assert snapshot(Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)) == expected
+    vfs.before = lambda name, path: None
+    upgraded = [name for name, copies in versions(vfs).items() if copies == [2, 2]]
+    assert upgraded == sorted(before)[-len(upgraded) :] and 1 < len(upgraded) <= 1 + SPARES
+    assert messages == 1 or len(upgraded) < len(before)
+    assert all(copies == before[name] for name, copies in versions(vfs).items() if name not in upgraded)
+    assert all(not inode.sectors() for inode in vfs.names.values()), "a header is not on the disk"
+    assert checked >= 2 * 2 * len(upgraded)
+
+
+def versions(vfs: MemoryVfs) -> dict[str, list[int]]:
+    """Return the versions in both copies of the header of each segment."""
+    found = {name: inode.content for name, inode in vfs.names.items() if "segment-" in name}
+    return {name: [data[at + 8] for at in frames.HEADER_COPIES] for name, data in sorted(found.items())}
