@@ -187,6 +187,26 @@ def test_a_row_that_is_held_back_counts_against_the_quota(world: World) -> None:
     assert made.rows == 1
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_stage_counts_the_bytes_that_its_messages_take(world: World, restart: bool) -> None:
+    """Also those of a row that was held back in an earlier call: its record is smaller in the store than in memory."""
+    world.create("x", TRANSACTION=1)
+    made = world.manager.staged_writes.begin("s", 0, 0, "0", ALICE)
+    offer(world, made, "qx", [1, 2, 3, 4])
+    offer(world, made, "x", [5], last=True)
+    world.manager.staged_writes.seal(made)
+    volume = dict(made.volume)
+    if restart:
+        world.restart()
+    (stage,) = world.manager.staged_writes.stages()
+    assert stage.volume == volume
+    finalize(world, 0, stage)
+    for name in "qx":
+        queue = world.queue(name)
+        assert queue.total_bytes == volume[queue.number] == queue.volume_of(queue.heads(9)) > 0
+    assert not world.manager.changes._staged_bytes
+
+
 def test_rows_for_a_deleted_queue_vanish_and_the_others_arrive(world: World) -> None:
     world.create("r")
     made = stage(world, 0, "abcd", "qr")
