@@ -10,19 +10,27 @@ runs, regardless of other load.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 
+import sealed
 import turns
 from load import load, opened, repeat
 from wires import connect
+
+import openmsmq.aio
+from msrpc.rpc.pdu import AuthLevel
+from openmsmq.accounts.users import UsersFile
 
 HERE = Path(__file__).parent / "profiles"
 OPERATIONS = {  # and their systems
     "durable send": "openmsmq", "express send": "openmsmq", "receive": "openmsmq", "remoteread": "two phases",
 }  # fmt: skip
+# At PKT_PRIVACY, by clients of the library.
+SEALED = {"sealed send": ("send", sealed.send), "sealed receive": ("receive", sealed.receive)}
 LEAST = 0.02  # minimum share of a function in the profile
 _LINE = re.compile(r"\s*([\d,]+) \([ \d.]+%\)\s+(\S+):(\S+) \[.*/([^/\]]+)\]$")
 _TOTAL = re.compile(r"\s*([\d,]+) \(100.0%\)\s+PROGRAM TOTALS")
@@ -31,7 +39,7 @@ _LEFT_OUT = re.compile(r"uv_|__pyx_|_Py|Py[A-Z]|method_|slot_|cfunction_|type_ca
 
 CREATE = """
 import openmsmq, sys
-with openmsmq.connect("127.0.0.1", port=int(sys.argv[1])) as manager:
+with openmsmq.connect("127.0.0.1", port=int(sys.argv[1]), user=sys.argv[2], password=sys.argv[3]) as manager:
     manager.create_queue(".\\\\private$\\\\a")
 """
 
@@ -41,22 +49,56 @@ def profile(checkout: Path, what: str, connections: int, count: int) -> dict[str
     CalledProcessError."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        found = directory / "counts"
+        found, data = directory / "counts", directory / "data"
+        data.mkdir(mode=0o700)
+        UsersFile(data / "users.json").add(sealed.USER, sealed.PASSWORD, administrator=True)
         under = ("valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={found}")
-        with turns.daemon(checkout, directory / "data", under) as (pid, ports):
-            python = str(checkout / ".venv/bin/python")
-            subprocess.run([python, "-c", CREATE, str(ports["qmcomm"])], check=True, cwd=checkout)
-            port = ports["qmcomm"]
-            load(port=port, what="durable send", queue="a", connections=connections, count=2 * count)
-            with opened(connect(OPERATIONS[what], port, what, "a") for _ in range(connections)) as wires:
-                switch(pid, "on")
-                done = repeat(wires, 600, count)["count"]
-                switch(pid, "off")
+        with turns.daemon(checkout, data, under) as (pid, ports):
+            port, python = ports["qmcomm"], str(checkout / ".venv/bin/python")
+            create = [python, "-c", CREATE, str(port), sealed.USER, sealed.PASSWORD]
+            subprocess.run(create, check=True, cwd=checkout)
+            if what in SEALED:
+                done = asyncio.run(run_sealed(pid, port, what, connections, count))
+            else:
+                done = run_plain(pid, port, what, connections, count)
         text = subprocess.run(
             ["callgrind_annotate", "--inclusive=yes", "--threshold=100", "--auto=no", str(found)],
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
     return {function: instructions / done for function, instructions in read(text).items()}
+
+
+def run_plain(pid: int, port: int, what: str, connections: int, count: int) -> int:
+    """Run an operation while the server is profiled. Returns how often."""
+    load(port=port, what="durable send", queue="a", connections=connections, count=2 * count)
+    with opened(connect(OPERATIONS[what], port, what, "a") for _ in range(connections)) as wires:
+        switch(pid, "on")
+        done = int(repeat(wires, 600, count)["count"])
+        switch(pid, "off")
+    return done
+
+
+async def run_sealed(pid: int, port: int, what: str, connections: int, count: int) -> int:
+    """Like `run_plain`, for an operation of `SEALED`."""
+    access, operation = SEALED[what]
+    login = {"user": sealed.USER, "password": sealed.PASSWORD, "level": AuthLevel.PKT_PRIVACY}
+    managers = [await openmsmq.aio.connect("127.0.0.1", port, **login) for _ in range(connections)]
+
+    sending = [await manager.open("a", "send", protocol="qmcomm") for manager in managers]
+    queues = [await manager.open("a", access, protocol="qmcomm") for manager in managers]
+    each = count // connections
+    await asyncio.gather(*(repeated(sealed.send, queue, 2 * each) for queue in sending))
+    switch(pid, "on")
+    await asyncio.gather(*(repeated(operation, queue, each) for queue in queues))
+    switch(pid, "off")
+    for manager in managers:
+        await manager.close()
+    return each * connections
+
+
+async def repeated(operation: sealed.Operation, queue: openmsmq.aio.MessageQueue, times: int) -> None:
+    for _ in range(times):
+        await operation(queue)
 
 
 def switch(pid: int, to: str) -> None:
@@ -95,7 +137,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=4000)
     arguments = parser.parse_args()
     HERE.mkdir(exist_ok=True)
-    for what in OPERATIONS:
+    for what in (*OPERATIONS, *SEALED):
         profiles = [
             profile(checkout.resolve(), what, arguments.connections, arguments.count)
             for checkout in (arguments.before, arguments.after)

@@ -13,6 +13,7 @@ import asyncio
 import statistics
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import turns
@@ -26,6 +27,7 @@ from openmsmq.model.errors import ReceiveTimeout
 USER, PASSWORD = "bench", "a password for a benchmark"
 LEVELS = (None, AuthLevel.CONNECT, AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY)
 BODY = bytes(range(256)) * 4
+Operation = Callable[[openmsmq.aio.MessageQueue], Awaitable[None]]
 
 
 async def send(queue: openmsmq.aio.MessageQueue) -> None:

@@ -35,8 +35,8 @@ _OF_OPENMSMQ: Final = (
     "transport.history", "transport.sequence", "transport.session", "transport.window",
 )  # fmt: skip
 _OF_MSRPC: Final = (
-    "rpc.assembly", "rpc.association", "rpc.call", "rpc.dispatcher", "rpc.server", "rpc.server_connection",
-    "rpc.splitter",
+    "rpc.assembly", "rpc.association", "rpc.call", "rpc.channel", "rpc.dispatcher", "rpc.ntlm_session", "rpc.pdu",
+    "rpc.server", "rpc.server_channels", "rpc.server_connection", "rpc.splitter", "rpc.verification",
 )  # fmt: skip
 MODULES: Final = (
     *(f"msrpc.{module}" for module in _OF_MSRPC),

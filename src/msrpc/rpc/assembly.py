@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from msrpc.rpc.security import Channel
+from msrpc.rpc.channel import Channel
 
 
 class ReassemblyBudget:

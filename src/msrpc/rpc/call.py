@@ -11,9 +11,10 @@ from uuid import UUID
 from msrpc.errors import LocalProtocolError
 from msrpc.ndr import Operation
 from msrpc.rpc.association import Association, HeldHandles, Holder
+from msrpc.rpc.channel import Channel
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, Fault
 from msrpc.rpc.pdu import NDR, AuthLevel, ByteOrder, SyntaxId
-from msrpc.rpc.security import ANONYMOUS, Channel, Identity
+from msrpc.rpc.security import ANONYMOUS, Identity
 from msrpc.rpc.sockets import peer_has_closed
 from msrpc.rpc.throttle import Attempt, PeerFailures
 from msrpc.rpc.timing import Timings

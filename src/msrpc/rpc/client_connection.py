@@ -31,6 +31,7 @@ from msrpc.rpc.bind_pdus import (
     feature_syntax,
 )
 from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, Shutdown, decode, stub_start
+from msrpc.rpc.channel import Channel, fragments, normal_level
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import (
@@ -50,7 +51,7 @@ from msrpc.rpc.pdu import (
     SyntaxId,
     padded_verifier,
 )
-from msrpc.rpc.security import Channel, SecurityContext, fragments, normal_level
+from msrpc.rpc.security import SecurityContext
 from msrpc.rpc.splitter import Splitter
 
 
@@ -291,9 +292,6 @@ class ClientConnection:
         channel = negotiation.channel
         if channel is not None:
             channel.header_signing = self._header_signing
-            if channel.level >= AuthLevel.PKT and not (self._header_signing or channel.context.always_signs_headers):
-                # A server that supports it agrees; an attacker in the middle may have changed the answer.
-                raise AuthenticationError("the server does not sign headers")
             if not channel.context.complete:
                 verifier = self._leg(channel, pdu.verifier.value if pdu.verifier else b"")
                 if verifier is not None and not channel.context.complete:
@@ -311,6 +309,9 @@ class ClientConnection:
                     self._out.append(Auth3(negotiation.call_id, verifier).pack())
                 if not channel.context.complete:
                     raise AuthenticationError("the server ended the authentication early")
+            if channel.level >= AuthLevel.PKT and not channel.covers_headers:
+                # A server that supports it agrees; an attacker in the middle may have changed the answer.
+                raise AuthenticationError("the server does not sign headers")
             self._channels[channel.context_id] = channel
             self.channel, self.login_open = channel, True
         self._negotiation = None

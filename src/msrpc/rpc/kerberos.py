@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from msrpc.errors import AuthenticationError, KerberosUnavailable, LocalProtocolError, raised_class
 from msrpc.rpc import der
+from msrpc.rpc.channel import SEC_TRAILER_ALIGNMENT
 from msrpc.rpc.pac import unpack_logon_information
 from msrpc.rpc.pdu import AuthLevel
-from msrpc.rpc.security import SEC_TRAILER_ALIGNMENT, Identity, Question
+from msrpc.rpc.security import Identity, Question
 
 KERBEROS_OID: Final = bytes.fromhex("2a864886f712010202")  # 1.2.840.113554.1.2.2
 MICROSOFT_KERBEROS_OID: Final = bytes.fromhex("2a864882f712010202")  # 1.2.840.48018.1.2.2, the same protocol
@@ -99,6 +100,11 @@ class _Kerberos:
         if not self.complete:
             raise LocalProtocolError("the authentication is not complete")
         return self._context
+
+    @property
+    def protection(self) -> _Kerberos:
+        self._established()
+        return self
 
     def reset_ciphers(self) -> None:
         """Do nothing: ciphers keep no state between messages, so a mechListMIC changes nothing (RFC 4121 4.2.4)."""

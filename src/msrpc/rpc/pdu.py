@@ -104,17 +104,20 @@ _HEADER_LITTLE: Final = _HEADER["<"]
 _SEC_TRAILER_LITTLE: Final = _SEC_TRAILER["<"]
 
 
-@dataclass(frozen=True, slots=True)
 class Header:
-    """The common header, C706 12.6.3.1."""
+    """The common header, C706 12.6.3.1; its version is 5.0."""
 
-    packet_type: int
-    flags: int
-    byte_order: ByteOrder
-    frag_length: int
-    auth_length: int
-    call_id: int
-    version: tuple[int, int] = (5, 0)
+    __slots__ = ("auth_length", "byte_order", "call_id", "flags", "frag_length", "packet_type")
+
+    def __init__(
+        self, packet_type: int, flags: int, byte_order: ByteOrder, frag_length: int, auth_length: int, call_id: int
+    ) -> None:
+        self.packet_type = packet_type
+        self.flags = flags
+        self.byte_order: ByteOrder = byte_order
+        self.frag_length = frag_length
+        self.auth_length = auth_length
+        self.call_id = call_id
 
     @property
     def body_end(self) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import Literal
 
 from msrpc.errors import AuthenticationError, LogonUnavailable, RemoteProtocolError
 from msrpc.rpc.association import Association, AssociationTable
@@ -26,8 +25,9 @@ from msrpc.rpc.bind_pdus import (
     ProviderReason,
     RejectReason,
 )
-from msrpc.rpc.call import UNAUTHENTICATED, InterfaceTable, RpcCaller, RpcInterface, transfer_syntaxes
+from msrpc.rpc.call import InterfaceTable, RpcInterface, transfer_syntaxes
 from msrpc.rpc.call_pdus import FaultPdu
+from msrpc.rpc.channel import Channel, normal_level
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RPC_S_PROTOCOL_ERROR
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import (
@@ -38,11 +38,11 @@ from msrpc.rpc.pdu import (
     PFC_WHOLE,
     AuthLevel,
     AuthVerifier,
-    Header,
     SyntaxId,
     padded_verifier,
 )
-from msrpc.rpc.security import ANONYMOUS, AcceptorFactory, Channel, LoginObserver, Question, normal_level
+from msrpc.rpc.security import AcceptorFactory, LoginObserver, Question
+from msrpc.rpc.server_channels import ServerChannels
 from msrpc.rpc.throttle import Attempt, PeerFailures
 
 log = logging.getLogger(__name__)
@@ -97,13 +97,9 @@ class Binder:
         self._limits = limits
         self.association: Association | None = None
         self.contexts: dict[int, BoundContext] = {}
-        self.channels: dict[int, Channel] = {}
+        self.channels = ServerChannels()
         self.max_xmit_frag = limits.max_fragment
         self.header_signing = False
-        self._unprotected = False  # whether contexts were made without authentication
-        # The caller of requests without a verifier; None if such requests are refused. See `channel_of`.
-        self.default_caller: RpcCaller | None = UNAUTHENTICATED
-        self._callers: dict[Channel, RpcCaller] = {}
 
     def question(self, pdu: Bind | Auth3) -> Question | None:
         """Return a query that must be answered before `alter` or `auth3` takes the PDU, which continues a login. A bind
@@ -111,7 +107,7 @@ class Binder:
         verifier = pdu.verifier
         if not isinstance(pdu, (AlterContext, Auth3)) or verifier is None:
             return None
-        channel = self.channels.get(verifier.context_id)
+        channel = self.channels.by_id.get(verifier.context_id)
         if channel is None or not channel.waits or self._failures.refuses(self._peer_host, Attempt.LOGIN):
             return None
         if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
@@ -188,7 +184,7 @@ class Binder:
         """Record header signing if a bind or alter_context negotiates it; it then applies to the whole connection
         ([MS-RPCE] 3.3.1.5.2.2, D-17)."""
         self.header_signing = self.header_signing or bool(pdu.flags & PFC_SUPPORT_HEADER_SIGN)
-        for channel in self.channels.values():
+        for channel in self.channels.by_id.values():
             channel.header_signing = self.header_signing
 
     def _negotiate(self, pdu: Bind) -> tuple[tuple[ContextAnswer, ...], AuthVerifier | None]:
@@ -199,7 +195,7 @@ class Binder:
             raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, RPC_S_PROTOCOL_ERROR)
         verifier = self._security_leg(pdu) if pdu.verifier else None
         if not pdu.verifier and accepted:
-            self._unprotected = True
+            self.channels.allow_unprotected()
         self.contexts.update(accepted)
         return answers, verifier
 
@@ -248,7 +244,7 @@ class Binder:
         verifier = pdu.verifier
         assert verifier is not None
         level = normal_level(verifier.level)
-        channel = self.channels.get(verifier.context_id)
+        channel = self.channels.by_id.get(verifier.context_id)
         altering = isinstance(pdu, AlterContext)
         if altering and channel is not None and channel.repeats(verifier.auth_type, level, verifier.value):
             return None
@@ -265,17 +261,17 @@ class Binder:
             token = channel.step(verifier.value)
         except AuthenticationError as error:
             self._log_failure(error)
-            if going_on or verifier.context_id not in self.channels:
+            if going_on or verifier.context_id not in self.channels.by_id:
                 # Kept, because later requests that use it must be refused ([MS-RPCE] 3.3.1.5.2.1).
                 channel.failed = True
-                self._register(channel)
+                self.channels.add(channel)
             raise _Refused(RejectReason.INVALID_CHECKSUM, RPC_S_ACCESS_DENIED) from None
-        self._register(channel)
+        self.channels.add(channel)
         self._log_login(channel)
         return padded_verifier(verifier.auth_type, verifier.level, verifier.context_id, token)
 
     def _new_channel(self, verifier: AuthVerifier, level: int) -> Channel:
-        if len(self.channels.keys() | {verifier.context_id}) > self._limits.max_security_contexts:
+        if len(self.channels.by_id.keys() | {verifier.context_id}) > self._limits.max_security_contexts:
             raise _Refused(RejectReason.LOCAL_LIMIT_EXCEEDED, RPC_S_PROTOCOL_ERROR)
         context = None
         if self._acceptor is not None and level in _LEVELS:
@@ -284,17 +280,10 @@ class Binder:
             raise _Refused(RejectReason.AUTHENTICATION_TYPE_NOT_RECOGNIZED, RPC_S_ACCESS_DENIED)
         return Channel(verifier.auth_type, level, verifier.context_id, context)
 
-    def _register(self, channel: Channel) -> None:
-        previous = self.channels.get(channel.context_id)
-        if previous is not None:
-            self._callers.pop(previous, None)
-        self.channels[channel.context_id] = channel
-        self._set_default_caller()
-
     def auth3(self, pdu: Auth3) -> None:
         """Process the last leg. It has no reply, so a failure shows at the first request ([MS-RPCE] 3.3.1.5.2.1)."""
         verifier = pdu.verifier
-        channel = self.channels.get(verifier.context_id)
+        channel = self.channels.by_id.get(verifier.context_id)
         if channel is None or not channel.waits:
             raise RemoteProtocolError("auth3 for a security context that expects none")
         if (channel.auth_type, channel.level) != (verifier.auth_type, normal_level(verifier.level)):
@@ -309,7 +298,7 @@ class Binder:
         else:
             channel.failed = not channel.context.complete
             self._log_login(channel)
-        self._set_default_caller()
+        self.channels.update()
 
     def _log_login(self, channel: Channel) -> None:
         who = channel.context.identity if channel.usable else None
@@ -322,52 +311,3 @@ class Binder:
             self._failures.count(self._peer_host, Attempt.LOGIN)
             self._logins.refused(error.user, self._peer_host)
         log.warning("authentication from %s failed: %s", self._peer_host, error)
-
-    # --- requests --------------------------------------------------------------------------------------------------
-
-    def _implied(self) -> Channel | None:
-        """Return the channel of requests without a verifier: the only one, if its level is CONNECT (3.3.1.5.4), or one
-        of several (deviation D-16) of this level and of the same user, from clients that authenticate per interface."""
-        channels = list(self.channels.values())
-        if not channels or any(channel.level != AuthLevel.CONNECT for channel in channels):
-            return None
-        users = {channel.context.identity for channel in channels if channel.usable}
-        return channels[0] if len(channels) == 1 or (len(users) == 1 and all(c.usable for c in channels)) else None
-
-    def _set_default_caller(self) -> None:
-        channel = self._implied()
-        usable = self._accepts_unauthenticated if channel is None else channel.usable
-        self.default_caller = self.caller(channel) if usable else None
-
-    @property
-    def _accepts_unauthenticated(self) -> bool:
-        """Whether requests without a verifier are served as anonymous. They are not if the client has requested
-        protection for everything that it bound, because an attacker in the middle may have sent them."""
-        return self._unprotected or all(channel.level < AuthLevel.PKT for channel in self.channels.values())
-
-    def channel_of(self, header: Header, raw: bytes) -> tuple[Channel | None, int]:
-        """Return the channel that a request belongs to, and the status with which to refuse it (0: accept)."""
-        if header.auth_length:
-            at = header.body_end + 4
-            order: Literal["little", "big"] = "little" if header.byte_order == "<" else "big"
-            channel = self.channels.get(int.from_bytes(raw[at : at + 4], order))
-            if channel is None:
-                return None, RPC_S_ACCESS_DENIED
-        else:
-            channel = self._implied()
-            if channel is None:
-                return None, 0 if self._accepts_unauthenticated else RPC_S_ACCESS_DENIED
-        return channel, 0 if channel.usable else RPC_S_ACCESS_DENIED
-
-    def caller(self, channel: Channel | None) -> RpcCaller:
-        """Return the caller on the channel."""
-        if channel is None:
-            return UNAUTHENTICATED
-        caller = self._callers.get(channel)
-        if caller is None:
-            identity = channel.context.identity or ANONYMOUS
-            # Deviation D-18: the session key of an anonymous login is public, so it protects nothing.
-            level = AuthLevel.NONE if identity.anonymous else AuthLevel(channel.level)
-            caller = RpcCaller(identity, level)
-            self._callers[channel] = caller
-        return caller

@@ -24,6 +24,7 @@ from msrpc.rpc.association import Association, AssociationTable
 from msrpc.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
 from msrpc.rpc.call import Call, CallConnection, InterfaceTable, RpcCaller
 from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
+from msrpc.rpc.channel import Channel, fragments
 from msrpc.rpc.faults import (
     NCA_S_FAULT_REMOTE_NO_MEMORY,
     NCA_S_PROTO_ERROR,
@@ -44,7 +45,7 @@ from msrpc.rpc.pdu import (
     PacketType,
     read_uuid,
 )
-from msrpc.rpc.security import AcceptorFactory, Channel, LoginObserver, NullObserver, Question, fragments
+from msrpc.rpc.security import AcceptorFactory, LoginObserver, NullObserver, Question
 from msrpc.rpc.server_binding import Binder, BoundContext
 from msrpc.rpc.splitter import Splitter
 from msrpc.rpc.throttle import PeerFailures
@@ -113,6 +114,7 @@ class ServerConnection(CallConnection):
             interfaces, associations, peer_host, secondary_address, acceptor, self.limits, self.failures,
             logins or NullObserver(),
         )  # fmt: skip
+        self._channels = self._binder.channels
         self._contexts = self._binder.contexts
         self._splitter = Splitter(self.limits.max_fragment)
         self._max_fragment = self.limits.max_fragment
@@ -162,12 +164,12 @@ class ServerConnection(CallConnection):
     @property
     def default_caller(self) -> RpcCaller | None:
         """Caller of requests without a verifier; None if they are refused."""
-        return self._binder.default_caller
+        return self._channels.default_caller
 
     @property
     def users(self) -> list[str]:
         """Names of the users who have logged in on this connection, sorted, without duplicates."""
-        found = (each.context.identity for each in self._binder.channels.values() if each.usable)
+        found = (each.context.identity for each in self._channels.by_id.values() if each.usable)
         return sorted({who.user for who in found if who is not None and not who.anonymous})
 
     @property
@@ -225,7 +227,7 @@ class ServerConnection(CallConnection):
     def _whole_requests(self, data: bytes, events: list[Event]) -> bytes:
         """Process requests of one fragment without a verifier, the most frequent kind. Returns the bytes from the first
         other PDU on."""
-        caller = self._binder.default_caller
+        caller = self._channels.default_caller
         if caller is None:
             return data
         contexts, pending, at, most = self._contexts, self.unanswered, 0, self._max_fragment
@@ -385,7 +387,7 @@ class ServerConnection(CallConnection):
         start = stub_start(header)
         order, call_id, flags = header.byte_order, header.call_id, header.flags
         _, context_id, opnum = _CALL_FIELDS[order].unpack_from(raw, HEADER_SIZE)
-        channel, status = self._binder.channel_of(header, raw)
+        channel, status = self._channels.find(header, raw)
         stub = b""
         if not status:
             try:
@@ -435,7 +437,7 @@ class ServerConnection(CallConnection):
         stub = b"".join(assembly.pieces)
         context = self._contexts[assembly.context_id]
         channel, call_id = assembly.channel, header.call_id
-        caller = self._binder.caller(channel)
+        caller = self._channels.caller(channel)
         if channel is not None and channel.level >= AuthLevel.PKT:
             try:
                 stub = strip_trailer(

@@ -17,7 +17,7 @@ from msrpc.rpc import der
 from msrpc.rpc.ntlm import DomainUsers, FileTime, NtlmAcceptor, Random, ServerNames, UserLookup
 from msrpc.rpc.ntlm_messages import SIGNATURE
 from msrpc.rpc.pdu import AuthType
-from msrpc.rpc.security import AcceptorFactory, Identity, Question, SecurityContext
+from msrpc.rpc.security import AcceptorFactory, Identity, MessageProtection, Question, SecurityContext
 
 SPNEGO_OID: Final = bytes.fromhex("2b0601050502")  # 1.3.6.1.5.5.2
 NTLM_OID: Final = bytes.fromhex("2b06010401823702020a")  # 1.3.6.1.4.1.311.2.2.10
@@ -166,26 +166,11 @@ class _Spnego:
         return self._mechanism.identity if self._mechanism is not None else None
 
     @property
-    def always_signs_headers(self) -> bool:
-        return self._mechanism is not None and self._mechanism.always_signs_headers
+    def protection(self) -> MessageProtection:
+        return self._chosen.protection
 
     def question(self, token: bytes) -> Question | None:
         return None
-
-    def signature_size(self, level: int) -> int:
-        return self._chosen.signature_size(level)
-
-    def sign(self, message: bytes) -> bytes:
-        return self._chosen.sign(message)
-
-    def verify(self, message: bytes, signature: bytes) -> None:
-        self._chosen.verify(message, signature)
-
-    def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
-        return self._chosen.wrap(prefix, body, suffix)
-
-    def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
-        return self._chosen.unwrap(prefix, body, suffix, signature)
 
 
 class SpnegoInitiator(_Spnego):
@@ -207,9 +192,9 @@ class SpnegoInitiator(_Spnego):
             raise AuthenticationError("the server chose a mechanism that was not offered")
         if not mechanism.complete:
             message = mechanism.step(answer.token)
-            return NegTokenResp(token=message, mic=mechanism.sign(self._mech_list)).pack()
+            return NegTokenResp(token=message, mic=mechanism.protection.sign(self._mech_list)).pack()
         if answer.mic:
-            mechanism.verify(self._mech_list, answer.mic)
+            mechanism.protection.verify(self._mech_list, answer.mic)
         # Our MIC was sent, so our stream restarts whether or not the server replied with one.
         mechanism.reset_ciphers()
         self._done = True
@@ -280,8 +265,8 @@ class SpnegoAcceptor(_Spnego):
             return NegTokenResp(NegState.ACCEPT_INCOMPLETE, token=answer).pack()
         mic = b""
         if message.mic:
-            mechanism.verify(self._mech_list, message.mic)
-            mic = mechanism.sign(self._mech_list)
+            mechanism.protection.verify(self._mech_list, message.mic)
+            mic = mechanism.protection.sign(self._mech_list)
             mechanism.reset_ciphers()
         elif self._mic_required:
             raise AuthenticationError("the client did not protect its list of mechanisms")

@@ -12,7 +12,7 @@ from typing import Final
 
 from msrpc.errors import AuthenticationError
 from msrpc.rpc.pdu import AuthType
-from msrpc.rpc.security import AcceptorFactory, Identity, Question, SecurityContext
+from msrpc.rpc.security import AcceptorFactory, Identity, MessageProtection, Question, SecurityContext
 
 MAXIMUM_TICKET: Final = 4096  # bytes, with the peer; a name of 256 characters takes up to 3072 of them
 
@@ -33,25 +33,13 @@ class _OneLeg:
 
     complete = False
     identity: Identity | None = None
-    always_signs_headers = False
 
     def question(self, token: bytes) -> Question | None:
         return None
 
-    def signature_size(self, level: int) -> int:
-        return 0
-
-    def sign(self, message: bytes) -> bytes:
-        raise AuthenticationError("ticket authentication does not support signatures")
-
-    def verify(self, message: bytes, signature: bytes) -> None:
-        raise AuthenticationError("ticket authentication does not support signatures")
-
-    def wrap(self, prefix: bytes, body: bytes, suffix: bytes) -> tuple[bytes, bytes]:
-        raise AuthenticationError("ticket authentication does not support encryption")
-
-    def unwrap(self, prefix: bytes, body: bytes, suffix: bytes, signature: bytes) -> bytes:
-        raise AuthenticationError("ticket authentication does not support encryption")
+    @property
+    def protection(self) -> MessageProtection:
+        raise AuthenticationError("ticket authentication supports neither signatures nor encryption")
 
 
 class TicketInitiator(_OneLeg):

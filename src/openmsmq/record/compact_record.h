@@ -71,7 +71,7 @@ static size_t expand_fields(const Description *form, const unsigned char *record
     return from;
 }
 
-/* Write the fixed part of the plain form-> Returns the offset of the parts in `record`, 0 if it is not valid. */
+/* Write the fixed part of the plain form. Returns the offset of the parts in `record`, 0 if it is not valid. */
 static size_t expand_fixed(const Description *form, const unsigned char *record, size_t size, unsigned char *fixed)
 {
     size_t from = expand_fields(form, record, size, form->size, fixed);

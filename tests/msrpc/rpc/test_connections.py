@@ -14,12 +14,12 @@ from msrpc.errors import LocalProtocolError
 from msrpc.rpc.association import Holder
 from msrpc.rpc.bind_pdus import AlterContext, AlterContextResp, ContextResult, PresentationContext
 from msrpc.rpc.call_pdus import FaultPdu, decode_bytes
+from msrpc.rpc.channel import fragments
 from msrpc.rpc.client_connection import BindRefused, Bound, ClientConnectionEnded, FaultReceived, ResponseReceived
 from msrpc.rpc.faults import NCA_S_FAULT_CANCEL, NCA_S_UNK_IF, RPC_S_ACCESS_DENIED
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.ntlm import NtlmInitiator
 from msrpc.rpc.pdu import NDR, PFC_FIRST_FRAG, AuthLevel, AuthVerifier, PacketType, SyntaxId
-from msrpc.rpc.security import fragments
 from msrpc.rpc.spnego import SpnegoInitiator
 
 LEVELS = [

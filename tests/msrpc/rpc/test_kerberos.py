@@ -9,6 +9,7 @@ import pytest
 
 from msrpc.errors import AuthenticationError, KerberosUnavailable
 from msrpc.rpc import der
+from msrpc.rpc.channel import Channel, fragments
 from msrpc.rpc.kerberos import (
     KERBEROS_OID,
     KERBEROS_OIDS,
@@ -19,7 +20,7 @@ from msrpc.rpc.kerberos import (
     ap_request,
 )
 from msrpc.rpc.pdu import AuthLevel, AuthType, Header, PacketType
-from msrpc.rpc.security import Channel, Identity, fragments
+from msrpc.rpc.security import Identity
 from msrpc.rpc.spnego import NTLM_OID, LoginMechanism, NegState, NegTokenInit, NegTokenResp, SpnegoAcceptor, acceptor
 
 CALLER = Identity("alice", "RIG", "S-1-5-21-1-2-3-1102", login="toy")
@@ -40,6 +41,10 @@ class Toy:
         if len(self.steps) == 2:
             self.complete, self.identity = True, CALLER
         return b"answer" if len(self.steps) == 1 else b""
+
+    @property
+    def protection(self) -> Toy:
+        return self
 
     def signature_size(self, level: int) -> int:
         return 12 if level == AuthLevel.PKT_PRIVACY else 8

@@ -16,7 +16,6 @@ from msrpc.rpc.ntlm import (
     MAX_LIFETIME,
     NtlmAcceptor,
     NtlmInitiator,
-    NtlmSession,
     ServerNames,
     nt_hash,
     ntowf_v2,
@@ -29,6 +28,7 @@ from msrpc.rpc.ntlm_messages import (
     pack_av_pairs,
     unpack_av_pairs,
 )
+from msrpc.rpc.ntlm_session import NtlmSession
 from msrpc.rpc.pdu import AuthLevel, AuthType
 from msrpc.rpc.spnego import (
     NTLM_OID,
@@ -114,18 +114,18 @@ def test_both_sides_come_to_the_same_keys_and_protect_in_both_directions() -> No
     assert server.identity.sid == SID
     for _ in range(3):
         for sender, receiver in ((client, server), (server, client)):
-            sealed, signature = sender.wrap(b"head", b"body", b"tail")
-            assert receiver.unwrap(b"head", sealed, b"tail", signature) == b"body"
-            receiver.verify(b"plain", sender.sign(b"plain"))
+            sealed, signature = sender.protection.wrap(b"head", b"body", b"tail")
+            assert receiver.protection.unwrap(b"head", sealed, b"tail", signature) == b"body"
+            receiver.protection.verify(b"plain", sender.protection.sign(b"plain"))
 
 
 def test_a_replayed_or_reordered_message_does_not_verify() -> None:
     client, server = initiator(), acceptor()
     server.step(client.step(server.step(client.step(b""))))
-    first = client.sign(b"one")
-    server.verify(b"one", first)
+    first = client.protection.sign(b"one")
+    server.protection.verify(b"one", first)
     with pytest.raises(AuthenticationError):
-        server.verify(b"one", first)
+        server.protection.verify(b"one", first)
 
 
 def authenticate(client: NtlmInitiator, server: NtlmAcceptor) -> tuple[Authenticate, bytes]:
@@ -145,7 +145,7 @@ def test_a_client_without_the_password_is_refused(client: NtlmInitiator) -> None
         server.step(token)
     assert not server.complete
     with pytest.raises(LocalProtocolError):
-        server.sign(b"")
+        server.protection.sign(b"")
 
 
 def test_a_client_that_computes_with_an_empty_domain_is_accepted() -> None:
@@ -275,7 +275,7 @@ def test_an_anonymous_caller_is_recognized_where_that_is_allowed() -> None:
     server = acceptor(allow_anonymous=True)
     server.step(anonymous_token(server))
     assert server.identity.anonymous
-    server.verify(b"", NtlmSession(server.session.exported_session_key, FLAGS, is_client=True).sign(b""))
+    server.protection.verify(b"", NtlmSession(server.session.exported_session_key, FLAGS, is_client=True).sign(b""))
     server = acceptor()
     token = anonymous_token(server)
     with pytest.raises(AuthenticationError, match="anonymous"):
@@ -336,16 +336,16 @@ def test_spnego_with_another_mechanism_in_front_needs_a_mic_over_the_list() -> N
         assert (answer.state, answer.mechanism) == (NegState.REQUEST_MIC, NTLM_OID)
         answer = NegTokenResp.unpack(server.step(NegTokenResp(token=client.step(b"")).pack()))
         token = client.step(answer.token)
-        message = NegTokenResp(token=token, mic=client.sign(offer) if with_mic else b"").pack()
+        message = NegTokenResp(token=token, mic=client.protection.sign(offer) if with_mic else b"").pack()
         if not with_mic:
             with pytest.raises(AuthenticationError, match="protect"):
                 server.step(message)
             continue
         answer = NegTokenResp.unpack(server.step(message))
         assert answer.state == NegState.ACCEPT_COMPLETED
-        client.verify(offer, answer.mic)
+        client.protection.verify(offer, answer.mic)
         client.reset_ciphers()
-        server.verify(b"request", client.sign(b"request"))
+        server.protection.verify(b"request", client.protection.sign(b"request"))
 
 
 def test_spnego_without_ntlm_or_with_a_wrong_mic_is_refused() -> None:
@@ -363,7 +363,7 @@ def test_spnego_without_a_mic_starts_at_sequence_number_zero() -> None:
     challenge = NegTokenResp.unpack(server.step(NegTokenInit(offer, ntlm.step(b"")).pack()))
     answer = NegTokenResp.unpack(server.step(NegTokenResp(token=ntlm.step(challenge.token)).pack()))
     assert (answer.state, answer.mic) == (NegState.ACCEPT_COMPLETED, b"")
-    server.verify(b"request", ntlm.sign(b"request"))
+    server.protection.verify(b"request", ntlm.protection.sign(b"request"))
 
 
 def test_bare_ntlm_is_accepted_where_spnego_is_expected() -> None:

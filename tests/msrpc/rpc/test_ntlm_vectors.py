@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from msrpc.rpc.call_pdus import decode_bytes
+from msrpc.rpc.channel import Channel
 from msrpc.rpc.ntlm import NtlmAcceptor, ServerNames, nt_hash
 from msrpc.rpc.ntlm_messages import Authenticate, Challenge, Negotiate
 from msrpc.rpc.pdu import AuthType, Header
-from msrpc.rpc.security import Channel
 from msrpc.rpc.spnego import NTLM_OID, LoginMechanism, SpnegoAcceptor
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "ntlm"

@@ -42,16 +42,17 @@ class Anything:
         raise AssertionError("the conversations are replayed without a server behind the connection")
 
 
-class Everything(InterfaceTable):
-    def find(self, syntax: SyntaxId) -> Any:
-        return Anything(syntax)
+def offered(recorded: dict[str, Any]) -> InterfaceTable:
+    """Return all interfaces that the recorded client binds."""
+    pdus = [decode_bytes(bytes.fromhex(p["hex"])) for p in recorded["pdus"] if p["type"] in ("bind", "alter_context")]
+    return InterfaceTable(Anything(context.abstract_syntax) for pdu in pdus for context in pdu.contexts)
 
 
 def server(recorded: dict, group: int = 1) -> ServerConnection:
     challenge = bytes.fromhex(recorded.get("server_challenge", "00" * 8))
     acceptor = acceptor_of(ntlm_login(lookup, ServerNames("RIG"), random=lambda n: challenge, now=lambda: NOW))
     associations = AssociationTable(lambda n: group.to_bytes(n, "little"))
-    return ServerConnection(Everything(), associations, acceptor=acceptor)
+    return ServerConnection(offered(recorded), associations, acceptor=acceptor)
 
 
 @pytest.mark.parametrize("path", NTLM, ids=lambda p: p.stem)

@@ -22,11 +22,12 @@ from msrpc.ndr import BadStubData
 from msrpc.rpc import aio
 from msrpc.rpc.bind_pdus import AlterContext, Bind, PresentationContext
 from msrpc.rpc.call import RpcCaller
+from msrpc.rpc.channel import Channel
 from msrpc.rpc.client_connection import BindRefused, Bound, FaultReceived, ResponseReceived
 from msrpc.rpc.dispatcher import SecurityPolicy
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.pdu import NDR, PFC_SUPPORT_HEADER_SIGN, AuthLevel
-from msrpc.rpc.security import ANONYMOUS, Channel
+from msrpc.rpc.security import ANONYMOUS
 from msrpc.rpc.server import RpcServer, ServerLimits
 from msrpc.rpc.sockets import peer_has_closed
 from msrpc.rpc.throttle import PERIOD, Attempt, FailureLimits, PeerFailures
@@ -104,7 +105,7 @@ def test_an_anonymous_login_has_no_level_of_protection() -> None:
 
     pair = Pair(acceptor=acceptor(counter_random()))
     channel = Channel(10, AuthLevel.PKT_PRIVACY, 0, Anonymous())  # type: ignore[arg-type]
-    caller = pair.server._binder.caller(channel)
+    caller = pair.server._channels.caller(channel)
     assert caller == RpcCaller(ANONYMOUS, AuthLevel.NONE)
     assert not SecurityPolicy(minimum_level=AuthLevel.PKT_PRIVACY).admits(caller, AuthLevel.NONE)
 
