@@ -161,4 +161,4 @@ package-test:
 
 clean:
 	find src -name '*.so' -delete
-	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build/native .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,10 +31,11 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src"
 PACKAGES = (SOURCES / "msrpc", SOURCES / "openmsmq")
 LISTS = SOURCES / "openmsmq" / "compiled.py"
+KEPT = ROOT / "build" / "native"  # generated C code and objects, for the next build next to the sources
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 STABLE_SUFFIX = ".abi3.so"  # modules in C for the stable ABI also work with later interpreters
 GROUP = "openmsmq.native"  # mypyc puts all code into `openmsmq/native__mypyc`, and a shim next to each module
-# Directories whose constants and declarations are compiled into the modules that import them.
+# Files, and directories whose constants and declarations are compiled into the modules that import them.
 INPUTS = (
     "msrpc",
     "msrpc/idl",
@@ -41,7 +43,7 @@ INPUTS = (
     "msrpc/ndr",
     "msrpc/rpc",
     "openmsmq/conversion",
-    "openmsmq/flight",
+    "openmsmq/flight/checksums.c",
     "openmsmq/idl",
     "openmsmq/model",
     "openmsmq/packet",
@@ -92,8 +94,9 @@ def products() -> list[Path]:
 def inputs() -> Iterator[Path]:
     """Yield the input files of the extension modules."""
     yield from (Path(__file__).resolve(), LISTS)
-    for name in INPUTS:
-        yield from (path for path in (SOURCES / name).iterdir() if path.suffix in (".py", ".c", ".h", ".idl"))
+    for path in (SOURCES / name for name in INPUTS):
+        files = path.iterdir() if path.is_dir() else (path,)
+        yield from (file for file in files if file.suffix in (".py", ".c", ".h", ".idl"))
 
 
 def present() -> list[Path]:
@@ -153,17 +156,28 @@ def run_idl_compiler() -> None:
             stale.unlink()
 
 
-def build(target: Path) -> None:
-    """Build all extension modules into the package tree below `target`. Raises CalledProcessError."""
+def build(target: Path, scratch: Path) -> None:
+    """Build all extension modules into the package tree below `target`; `scratch` may have the files of an earlier
+    build. Raises CalledProcessError."""
     generate()
-    with tempfile.TemporaryDirectory() as scratch:
-        log = Path(scratch, "log")
-        command = [sys.executable, __file__, "--build", str(target), scratch]
-        with log.open("wb") as output:
-            done = subprocess.run(command, cwd=SOURCES, stdout=output, stderr=output)
-        if done.returncode:
-            print(log.read_text(errors="replace")[-LARGEST_LOG:], file=sys.stderr)
-            done.check_returncode()
+    log = scratch / "log"
+    command = [sys.executable, __file__, "--build", str(target), str(scratch)]
+    with log.open("wb") as output:
+        done = subprocess.run(command, cwd=SOURCES, stdout=output, stderr=output)
+    if done.returncode:
+        print(log.read_text(errors="replace")[-LARGEST_LOG:], file=sys.stderr)
+        done.check_returncode()
+
+
+def scratch_directory() -> Path:
+    """Return a directory with the files of the last build next to the sources, if it had the same tools."""
+    tools = [Path(__file__).read_text(), SUFFIX, *(f"{name} {version(name)}" for name in ("mypy", "setuptools"))]
+    made_with = KEPT / "made-with"
+    if not made_with.exists() or made_with.read_text() != "\n".join(tools):
+        shutil.rmtree(KEPT, ignore_errors=True)
+        KEPT.mkdir(parents=True)
+        made_with.write_text("\n".join(tools))
+    return KEPT
 
 
 def compile_all(target: Path, scratch: Path) -> None:
@@ -174,14 +188,26 @@ def compile_all(target: Path, scratch: Path) -> None:
     from setuptools.command.build_ext import build_ext
 
     class ParallelBuild(build_ext):  # type: ignore[misc]
-        """Compiles the files of an extension in parallel; setuptools does this only for whole extensions."""
+        """Compiles the files of an extension in parallel, except those that have not changed since the last build;
+        setuptools does both only for whole extensions."""
 
         def build_extensions(self) -> None:
             compile_some = self.compiler.compile
 
+            def compile_one(source: str, **options: Any) -> list[str]:
+                made: list[str] = self.compiler.object_filenames([source], output_dir=options["output_dir"])
+                home = scratch if Path(source).is_absolute() else SOURCES
+                newest = max(path.stat().st_mtime for path in (Path(source), *headers[home]))
+                if Path(made[0]).exists() and Path(made[0]).stat().st_mtime > newest:
+                    return made
+                began = time.time()
+                compile_some([source], **options)
+                os.utime(made[0], (began, began))  # so that a source edited meanwhile is newer
+                return made
+
             def compile_each(sources: list[str], **options: Any) -> list[str]:
                 with ThreadPoolExecutor(os.cpu_count()) as pool:
-                    objects = pool.map(lambda source: compile_some([source], **options), sources)
+                    objects = pool.map(lambda source: compile_one(source, **options), sources)
                     return [made for some in objects for made in some]
 
             self.compiler.compile = compile_each
@@ -210,6 +236,7 @@ def compile_all(target: Path, scratch: Path) -> None:
         )
         for module in found.WRITTEN_IN_C
     ]
+    headers = {home: list(home.rglob("*.h")) for home in (scratch, SOURCES)}
     directories = ["--build-lib", str(target), "--build-temp", str(scratch / "o")]
     setup(
         name="openmsmq-native",
@@ -233,7 +260,7 @@ def main() -> int:
     began = time.time()
     with tempfile.TemporaryDirectory() as directory:
         try:
-            build(Path(directory))
+            build(Path(directory), scratch_directory())
         except subprocess.CalledProcessError:
             print("native: failed; the queue manager stays interpreted", file=sys.stderr)
             return 1
@@ -250,7 +277,8 @@ if __name__ == "__main__":
         case ["--generate"]:
             run_idl_compiler()
         case ["--into", directory]:
-            build(Path(directory))
+            with tempfile.TemporaryDirectory() as scratch:
+                build(Path(directory), Path(scratch))
         case ["--build", directory, scratch]:
             compile_all(Path(directory), Path(scratch))
         case _:

@@ -20,7 +20,8 @@ from flight.plane import Plane
 from openmsmq.bulk.client import BulkClient
 from openmsmq.flight import arrow_listener
 from openmsmq.flight.arrow_listener import ArrowListener
-from openmsmq.model.errors import HResult
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.shares import Shares
 
 
 def ask(port: int, request: Any, host: str = "127.0.0.1") -> tuple[dict[str, Any], pa.Table | None, dict[str, Any]]:
@@ -240,6 +241,7 @@ class NoDaemon:
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> ArrowListener:
     monkeypatch.setattr(arrow_listener, "MOST_WAITING", 3)
+    monkeypatch.setattr(arrow_listener, "WAITING_OF_HOST", 3)
     monkeypatch.setattr(arrow_listener, "REQUEST_SECONDS", 1.0)
     listening = ArrowListener("127.0.0.1", 0, NoDaemon(), {})  # type: ignore[arg-type]
     listening.start()
@@ -263,6 +265,17 @@ def test_the_oldest_idle_peer_is_disconnected_above_the_limit(listener: ArrowLis
         assert not any(is_closed(peer) for peer in peers[2:])
 
 
+def test_a_host_displaces_its_own_idle_peers_first(listener: ArrowListener) -> None:
+    listener._waiting = Shares(4, 2)
+    with ExitStack() as stack:
+        other = stack.enter_context(
+            socket.create_connection(("127.0.0.1", listener.port), source_address=("127.0.0.9", 0))
+        )
+        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", listener.port))) for _ in range(3)]
+        eventually(lambda: is_closed(peers[0]))
+        assert not any(is_closed(peer) for peer in (other, *peers[1:]))
+
+
 def test_a_peer_that_sends_no_request_in_time_is_disconnected(listener: ArrowListener) -> None:
     with socket.create_connection(("127.0.0.1", listener.port)) as silent:
         silent.sendall(b'{"read"')
@@ -279,11 +292,20 @@ def test_a_request_without_an_end_is_disconnected(listener: ArrowListener, monke
 
 
 def test_reads_above_the_limit_are_told_to_retry(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_listener, "MOST_READS", 0)
+    monkeypatch.setattr(arrow_listener, "MOST_READS", 3)
+    monkeypatch.setattr(arrow_listener, "READS_OF_HOST", 2)
     listening = ArrowListener("127.0.0.1", 0, NoDaemon(), {})  # type: ignore[arg-type]
     listening.start()
-    error, _, _ = ask(listening.port, {"read": {"queue": "q"}})
-    assert error["hresult"] == HResult.MQ_ERROR_INSUFFICIENT_RESOURCES and "try again" in error["detail"]
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(listening._place("read", "127.0.0.1"))
+        error, _, _ = ask(listening.port, {"read": {"queue": "q"}})
+        assert error["hresult"] == HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
+        assert error["detail"].startswith("2 Arrow streams (read) of host 127.0.0.1 are being served, try again")
+        stack.enter_context(listening._place("read", "127.0.0.2"))  # another host has room
+        with pytest.raises(MsmqError, match=r": 3 Arrow streams \(read\) are"), listening._place("read", "127.0.0.3"):
+            pass
+        stack.enter_context(listening._place("write", "127.0.0.1"))
     for _ in range(2):  # an upload slot is free again after an error
         with pytest.raises(AssertionError):  # NoDaemon was called
             listening._answer(arrow_listener._Peer(socket.socket(), "", 0, bytearray(b'{"write": {}}\n')), None)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from openmsmq.flight.reading import RangeReading
 from openmsmq.flight.rows import validate
 from openmsmq.flight.uploading import staged
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
+from openmsmq.model.shares import Shares
 from openmsmq.processes.flight_requests import check, invalid, parse, shown
 from openmsmq.processes.link import DaemonLink
 
@@ -33,8 +34,11 @@ logger = logging.getLogger(__name__)
 Socket = socket.socket | ssl.SSLSocket
 
 MOST_WAITING: Final = 256  # peers without a request; above this, the oldest is disconnected
+WAITING_OF_HOST: Final = 64  # of one host; above this, its oldest is disconnected
 MOST_READS: Final = 512  # at the same time
+READS_OF_HOST: Final = 256
 MOST_UPLOADS: Final = 256  # concurrent writers; separate, so that stalled writers never delay readers
+UPLOADS_OF_HOST: Final = 128
 LONGEST_REQUEST: Final = 64 << 10  # bytes
 REQUEST_SECONDS: Final = 10.0  # seconds from connection to complete request, including TLS
 _STALLED_SECONDS: Final = 3600.0  # seconds a peer may take for one record batch
@@ -80,12 +84,13 @@ class ArrowListener:
         self.port: int = self._listener.getsockname()[1]
         self._link, self._layout = link, layout
         self._peers: dict[int, _Peer] = {}  # by descriptor, the oldest first
+        self._waiting = Shares[str](MOST_WAITING, WAITING_OF_HOST)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._slots = {
-            name: (most, threading.BoundedSemaphore(most))
-            for name, most in (("read", MOST_READS), ("write", MOST_UPLOADS))
-        }
+        self._served = {
+            "read": Shares[str](MOST_READS, READS_OF_HOST), "write": Shares[str](MOST_UPLOADS, UPLOADS_OF_HOST),
+        }  # fmt: skip
+        self._serving = threading.Lock()  # guards the above
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="Arrow streams", daemon=True).start()
@@ -129,14 +134,17 @@ class ArrowListener:
             accepted.close()
             return
         peer = _Peer(wrapped, address[0], time.monotonic() + REQUEST_SECONDS, is_open=self._tls is None)
+        if not self._waiting.has_room(peer.host):
+            is_of_host = self._waiting.of(peer.host) >= self._waiting.each
+            self._cut_off(next(other for other in self._peers.values() if not is_of_host or other.host == peer.host))
+        self._waiting.charge(peer.host)
         self._peers[wrapped.fileno()] = peer
         self._selector.register(wrapped, selectors.EVENT_READ)
-        if len(self._peers) > MOST_WAITING:
-            self._cut_off(next(iter(self._peers.values())))
 
     def _forget(self, peer: _Peer) -> None:
         self._selector.unregister(peer.socket)
         del self._peers[peer.socket.fileno()]
+        self._waiting.give_back(peer.host)
 
     def _cut_off(self, peer: _Peer) -> None:
         self._forget(peer)
@@ -193,18 +201,28 @@ class ArrowListener:
         names = sorted(values)
         if names not in (["read"], ["write"]) or not isinstance(values[names[0]], dict):
             raise invalid(f"a request of {shown(names)}, allowed: read or write, a JSON object; and user and password")
-        most, slots = self._slots[names[0]]
-        if not slots.acquire(blocking=False):
-            busy = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
-            raise MsmqError(busy, f"{most} Arrow streams ({names[0]}) are being served, try again later")
-        try:
+        with self._place(names[0], peer.host):
             caller = self._link.call("authenticate", **login)
             if names == ["read"]:
                 _read(RangeReading(self._link, self._layout, caller, values["read"]), output)
             else:
                 self._write(peer.socket, caller, check("write", values["write"]), output)
+
+    @contextmanager
+    def _place(self, kind: str, host: str) -> Iterator[None]:
+        """Count a request as being served. Raises MsmqError if too many are."""
+        served = self._served[kind]
+        with self._serving:
+            if not served.take(host):
+                is_of_host = served.of(host) >= served.each
+                most, whose = (served.each, f" of host {host}") if is_of_host else (served.total, "")
+                busy = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
+                raise MsmqError(busy, f"{most} Arrow streams ({kind}){whose} are being served, try again later")
+        try:
+            yield
         finally:
-            slots.release()
+            with self._serving:
+                served.give_back(host)
 
     def _write(
         self, connection: Socket, caller: list[str] | None, command: dict[str, Any], output: ConnectionFile
