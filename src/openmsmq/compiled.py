@@ -15,13 +15,13 @@ from typing import Final
 # docs/performance.md has measurements.
 _OF_OPENMSMQ: Final = (
     "peering.arrival", "peering.memory", "peering.sequences",
-    "model.histogram", "model.lookup_id",
+    "model.admission", "model.histogram", "model.lookup_id",
     "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.cleanups", "protocols.dispatch", "protocols.environment", "protocols.first_messages",
     "protocols.management", "protocols.fast_path", "protocols.fast_remote_reads", "protocols.qm2qm",
     "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
     "protocols.xnremote",
-    "queueing.administration", "queueing.change_set", "queueing.changes",
+    "queueing.administration", "queueing.arrivals", "queueing.change_set", "queueing.changes",
     "queueing.consumer_groups", "queueing.descriptors", "queueing.handles",
     "queueing.message_locks", "queueing.machine", "queueing.manager", "queueing.outbox", "queueing.outgoing",
     "queueing.outgoing_queues", "queueing.queue", "queueing.reading", "queueing.records",

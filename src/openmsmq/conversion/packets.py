@@ -217,7 +217,13 @@ def _read_security(message: Message, header: SecurityHeader) -> None:
 
 
 def _read_names(message: Message, packed: UserMessage, here: bytes) -> None:
-    user, several = packed.user, packed.multi_queue or MultiQueueFormatHeader()
+    user = packed.user
+    destination = user.destination
+    is_usual = packed.multi_queue is None and user.administration is None and user.response is None
+    if is_usual and destination is not None and destination.type is NameType.DIRECT:
+        message.destination_queue_format_name = f"DIRECT={destination.direct}"
+        return
+    several = packed.multi_queue or MultiQueueFormatHeader()
     hosts = {
         NameType.PRIVATE_ON_SOURCE: user.source_queue_manager,
         NameType.PRIVATE_ON_DESTINATION: user.queue_manager_address

@@ -52,8 +52,10 @@ class BaseHeader:
             version, _, flags, signature, size, time_to_reach_queue = reader.unpack(_BASE)
         if version != VERSION or signature != SIGNATURE:
             raise BadPacket(f"BaseHeader: version {version:#x}, signature {signature:#x}")
-        internal, session, debug, tracing = (bool(flags >> shift & 1) for shift in (3, 4, 5, 8))
-        return cls(flags & 7, internal, session, debug, tracing, size, time_to_reach_queue)
+        return cls(
+            flags & 7, flags & 0x08 != 0, flags & 0x10 != 0, flags & 0x20 != 0, flags & 0x100 != 0, size,
+            time_to_reach_queue,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -102,21 +104,17 @@ class UserHeader:
     @classmethod
     def unpack(cls, reader: Reader) -> UserHeader:
         with reader.header("UserHeader"):
-            header = cls()
-            fixed = _USER.unpack(reader.bytes(_USER.size))
-            header.source_queue_manager, header.queue_manager_address = fixed[0], fixed[1]
-            header.time_to_be_received, header.sent_time, header.message_id, flags = fixed[2:]
-            header.routing_count, header.delivery = flags & 0x1F, flags >> 5 & 3
-            header.negative_journaling, header.positive_journaling = bool(flags >> 8 & 1), bool(flags >> 9 & 1)
-            header.has_security, header.has_transaction = bool(flags >> 19 & 1), bool(flags >> 20 & 1)
-            header.has_properties, header.has_multi_queue = bool(flags >> 21 & 1), bool(flags >> 23 & 1)
-            header.from_http, header.has_soap = bool(flags >> 25 & 1), bool(flags >> 28 & 1)
-            header.destination = unpack_name(reader, flags >> 10 & 7, "DestinationQueue", (0, 3, 5, 7))
-            header.administration = unpack_name(reader, flags >> 13 & 7, "AdminQueue", (0, 2, 3, 5, 6, 7))
-            header.response = unpack_name(reader, flags >> 16 & 7, "ResponseQueue", range(8))
-            if flags >> 22 & 1:
-                header.connector_type = reader.bytes(16)
-        return header
+            source, address, time_to_be_received, sent_time, message_id, flags = _USER.unpack(reader.bytes(_USER.size))
+            destination = unpack_name(reader, flags >> 10 & 7, "DestinationQueue", (0, 3, 5, 7))
+            administration = unpack_name(reader, flags >> 13 & 7, "AdminQueue", (0, 2, 3, 5, 6, 7))
+            response = unpack_name(reader, flags >> 16 & 7, "ResponseQueue", range(8))
+            connector_type = reader.bytes(16) if flags >> 22 & 1 else None
+        return cls(
+            source, address, time_to_be_received, sent_time, message_id, flags & 0x1F, flags >> 5 & 3,
+            bool(flags >> 8 & 1), bool(flags >> 9 & 1), destination, administration, response, bool(flags >> 19 & 1),
+            bool(flags >> 20 & 1), bool(flags >> 21 & 1), bool(flags >> 23 & 1), bool(flags >> 25 & 1),
+            bool(flags >> 28 & 1), connector_type,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -235,23 +233,23 @@ class MessagePropertiesHeader:
         """Parse the header. `partial`: the body may be truncated, as in the first section of MS-MQRR. Raises
         BadPacket."""
         with reader.header("MessagePropertiesHeader"):
-            header = cls()
             values = _PROPERTIES.unpack(reader.bytes(_PROPERTIES.size))
-            header.acknowledge, length, header.message_class, header.correlation_id = values[:4]
-            header.body_type, header.application_tag, body_size, header.allocated_size = values[4:8]
-            header.privacy_level, header.hash_algorithm, header.encryption_algorithm, extension_size = values[8:]
+            acknowledge, length, message_class, correlation_id, body_type, application_tag = values[:6]
+            body_size, allocated_size, privacy_level, hash_algorithm, encryption_algorithm, extension_size = values[6:]
             if length > MAXIMUM_LABEL_LENGTH:
                 raise BadPacket(f"MessagePropertiesHeader: LabelLength is {length}, at most {MAXIMUM_LABEL_LENGTH}")
-            if header.allocated_size < body_size:
+            if allocated_size < body_size:
                 raise BadPacket(
-                    f"MessagePropertiesHeader: AllocationBodySize is {header.allocated_size}, below MessageSize, "
-                    f"{body_size}"
+                    f"MessagePropertiesHeader: AllocationBodySize is {allocated_size}, below MessageSize, {body_size}"
                 )
-            header.label = reader.terminated(2 * length) if length else ""
-            header.extension = reader.bytes(extension_size)
-            header.body = reader.bytes(min(body_size, reader.remaining) if partial else body_size)
+            label = reader.terminated(2 * length) if length else ""
+            extension = reader.bytes(extension_size)
+            body = reader.bytes(min(body_size, reader.remaining) if partial else body_size)
             reader.align()
-        return header
+        return cls(
+            acknowledge, label, message_class, correlation_id, body_type, application_tag, allocated_size,
+            privacy_level, hash_algorithm, encryption_algorithm, extension, body,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ class QueueName:
         return self.type is NameType.PRIVATE_ON_DESTINATION and self.number == ORDER_QUEUE_NUMBER
 
 
+_NAME_TYPES = tuple(NameType)  # by number
 _MAXIMUM_KEPT = 512  # maximum bytes of a cached name
 #: Types of private queues that are identified only by number.
 ON_SOME_HOST = (
@@ -86,23 +87,22 @@ def unpack_name(reader: Reader, kind: int, field: str, allowed: Container[int]) 
     """Parse a name of type `kind`. Raises BadPacket for a type that is not allowed for the field."""
     if kind not in allowed:
         raise BadPacket(f"{reader.name}: {field} of type {kind}")
-    name_type = NameType(kind)
-    if name_type is NameType.NONE:
+    if not kind:
         return None
+    name_type = _NAME_TYPES[kind]
+    if name_type is NameType.DIRECT:
+        size = reader.u16()
+        name = _kept(reader.bytes(size)) if 0 < size <= _MAXIMUM_KEPT and not size % 2 else None
+        if name is None:
+            name = QueueName(name_type, direct=reader.terminated(size))
+        reader.align()
+        return name
     if name_type in ON_SOME_HOST:
         return QueueName(name_type, number=reader.u32())
-    match name_type:
-        case NameType.PUBLIC:
-            return QueueName(name_type, guid=reader.bytes(16))
-        case NameType.PRIVATE:
-            return QueueName(name_type, guid=reader.bytes(16), number=reader.u32())
-        case NameType.DIRECT:
-            size = reader.u16()
-            name = _kept(reader.bytes(size)) if 0 < size <= _MAXIMUM_KEPT and not size % 2 else None
-            if name is None:
-                name = QueueName(name_type, direct=reader.terminated(size))
-            reader.align()
-            return name
+    if name_type is NameType.PUBLIC:
+        return QueueName(name_type, guid=reader.bytes(16))
+    if name_type is NameType.PRIVATE:
+        return QueueName(name_type, guid=reader.bytes(16), number=reader.u32())
     return QueueName(name_type)
 
 

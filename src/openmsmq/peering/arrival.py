@@ -311,9 +311,11 @@ class Arrival:
         """Return the disposition. `is_kept`: a message of this sequence was accepted before."""
         packet, message = arrived.packet, arrived.message
         refusal = self._refusal(packet, message, queue, batch)
+        size = message.size  # of the decrypted body
+        if refusal is None and queue is not None and not batch.work.has_room(queue, size):
+            refusal = MessageClass.NACK_Q_EXCEED_QUOTA
         if refusal is None:
             assert queue is not None
-            size = message.size
             if not batch.work.may_store(queue, size):
                 return Disposition(DeliveryResult.COMES_AGAIN)
             if source is not None and not is_kept and not self._has_room_for(source, queue, arrived.origin):
@@ -419,7 +421,7 @@ class Arrival:
     def _refusal(
         self, packet: UserMessage, message: Message, queue: Queue | None, batch: ArrivalBatch
     ) -> MessageClass | None:
-        """Return the reason to refuse a message, or None."""
+        """Return the reason to refuse a message, or None; the queue's quota is not checked. Decrypts the message."""
         if self._has_expired(message):
             return MessageClass.NACK_REACH_QUEUE_TIMEOUT
         if queue is None:
@@ -428,19 +430,16 @@ class Arrival:
             return MessageClass.NACK_NOT_TRANSACTIONAL_Q
         if packet.transaction is None and queue.properties.transactional:
             return MessageClass.NACK_NOT_TRANSACTIONAL_MSG
-        security = self._security(packet, message, queue, batch)
-        if security is not None:
-            return security
-        if not batch.work.has_room(queue, message.size):
-            return MessageClass.NACK_Q_EXCEED_QUOTA
-        return None
+        return self._security(packet, message, queue, batch)
 
     def _has_expired(self, message: Message) -> bool:
         """Whether a message has expired (3.1.7.1.2). If it was sent in the future, the clocks differ, and its age is
         0."""
         lifetime = min(message.time_to_reach_queue, message.time_to_be_received)
+        if lifetime == INFINITE:
+            return False
         age = (self._manager.clock() // 1000 - message.sent_time + (1 << 31)) % (1 << 32) - (1 << 31)
-        return lifetime != INFINITE and age > lifetime
+        return age > lifetime
 
     def _security(
         self, packet: UserMessage, message: Message, queue: Queue, batch: ArrivalBatch
