@@ -89,12 +89,10 @@ def user_message_of(message: Message, *, tells_level: bool = False) -> UserMessa
         _properties_header(message),
         DebugHeader() if message.tracing_requested else None,
         multi_queue=_multi_queue_header(
-            MultiQueueFormatHeader(
-                _names(message.destination_multi_queue_format_name) or destination,
-                administration,
-                response,
-                message.multiple_destination_signature,
-            )
+            _names(message.destination_multi_queue_format_name) or destination,
+            administration,
+            response,
+            message.multiple_destination_signature,
         ),
     )
 
@@ -316,11 +314,18 @@ def _on_source(listed: list[QueueName], source: bytes) -> QueueName | None:
     return name
 
 
-def _multi_queue_header(header: MultiQueueFormatHeader) -> MultiQueueFormatHeader | None:
-    """Return the header if a list has several names or a signature requires it; otherwise None."""
-    lists = (header.destination, header.administration, header.response)
-    several = any(len(listed) > 1 or any(name.is_distribution_list for name in listed) for listed in lists)
-    return header if several or header.signature else None
+def _multi_queue_header(
+    destination: list[QueueName], administration: list[QueueName], response: list[QueueName], signature: bytes
+) -> MultiQueueFormatHeader | None:
+    """Return the header if a list has several names or a distribution list, or a signature requires it; otherwise
+    None."""
+    if not (signature or _is_several(destination) or _is_several(administration) or _is_several(response)):
+        return None
+    return MultiQueueFormatHeader(destination, administration, response, signature)
+
+
+def _is_several(listed: list[QueueName]) -> bool:
+    return len(listed) > 1 or (len(listed) == 1 and listed[0].is_distribution_list)
 
 
 @lru_cache(NAMES_KEPT)

@@ -70,16 +70,15 @@ def pack_name(name: QueueName | None) -> tuple[int, bytes]:
     """Return (type, bytes) of a name in a UserHeader."""
     if name is None:
         return NameType.NONE, b""
+    if name.type is NameType.DIRECT:
+        text = wchars(name.direct)
+        return name.type, padded(struct.pack("<H", len(text)) + text)
     if name.type in ON_SOME_HOST:
         return name.type, struct.pack("<I", name.number)
-    match name.type:
-        case NameType.PUBLIC:
-            return name.type, name.guid
-        case NameType.PRIVATE:
-            return name.type, name.guid + struct.pack("<I", name.number)
-        case NameType.DIRECT:
-            text = wchars(name.direct)
-            return name.type, padded(struct.pack("<H", len(text)) + text)
+    if name.type is NameType.PUBLIC:
+        return name.type, name.guid
+    if name.type is NameType.PRIVATE:
+        return name.type, name.guid + struct.pack("<I", name.number)
     return name.type, b""
 
 
