@@ -85,7 +85,7 @@ deployments: $(STAMP)
 
 test: java jdk samba curl prometheus compiled connector $(SPARK)
 	@$(PYTEST) -m "not slow"
-	@TESTS=compiled $(PYTEST) -m "not slow" $(NATIVE_TESTS)
+	@TESTS=compiled $(PYTEST) -n 2 -m "not slow" $(NATIVE_TESTS)
 
 demo: java compiled
 	@$(BIN)/python demo
