@@ -6,13 +6,14 @@ test doubles. Daemons started by tests run like those of users: compiled, if the
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,18 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("no extension modules are here: `make compiled`", 2)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         _rewrite_new_tests()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Collect without the garbage collector, which would walk through all modules and tests again and again, and exempt
+    them from it afterwards: both would take as long as the collection itself."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

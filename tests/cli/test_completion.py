@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import fork_server
 from command_line import at
 from daemon import Daemon
 from openmsmq.cli.commands import COMMANDS
@@ -34,44 +35,43 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "usr/share"
 
 
-def completed(words: str, number: int, **environment: str) -> list[str]:
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The command, without the start-up time of Python."""
+    fork_server.install(tmp_path)
+    return tmp_path / "openmsmq"
+
+
+def completed(program: Path, words: str, number: int, **environment: str) -> list[str]:
     """Return the completions for bash of word `number`."""
     asked = {"_OPENMSMQ_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
-    program = "import sys; sys.argv[0] = 'openmsmq'; from openmsmq.cli import main; main()"
-    said = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **asked, **environment}, capture_output=True, text=True
-    )
+    said = subprocess.run([program], env={**os.environ, **asked, **environment}, capture_output=True, text=True)
     assert said.returncode == 0 and not said.stderr, said
     return [line.partition(",")[2] for line in said.stdout.split()]
 
 
-def test_names_of_queues_come_from_the_running_queue_manager(service: Daemon) -> None:
+def test_names_of_queues_come_from_the_running_queue_manager(service: Daemon, program: Path) -> None:
     for words, number in (("openmsmq queue show or", 3), ("openmsmq peek or", 2), ("openmsmq queue grant or", 3)):
-        assert completed(words, number, **at(service)) == ["orders", "orphans"], words
-    assert completed("openmsmq copy orders b", 3, **at(service)) == ["bills"]
-    assert "deadletter" in completed("openmsmq peek d", 2, **at(service))
+        assert completed(program, words, number, **at(service)) == ["orders", "orphans"], words
+    assert completed(program, "openmsmq copy orders b", 3, **at(service)) == ["bills"]
+    assert "deadletter" in completed(program, "openmsmq peek d", 2, **at(service))
     given = f"openmsmq peek --host 127.0.0.1 --port {service.port} orp"
-    assert completed(given, 6) == ["orphans"]
+    assert completed(program, given, 6) == ["orphans"]
 
 
-def test_without_a_queue_manager_completion_is_silent(tmp_path: Path) -> None:
-    assert completed("openmsmq peek or", 2, OPENMSMQ_PORT="1") == []
-    assert completed("openmsmq que", 1) == ["queue"]
+def test_without_a_queue_manager_completion_is_silent(program: Path) -> None:
+    assert completed(program, "openmsmq peek or", 2, OPENMSMQ_PORT="1") == []
+    assert completed(program, "openmsmq que", 1) == ["queue"]
 
 
-def test_the_completion_of_bash_works(service: Daemon, share: Path, tmp_path: Path) -> None:
-    program = tmp_path / "openmsmq"
-    code = "import sys; sys.argv[0] = 'openmsmq'; from openmsmq.cli import main; main()"
+def test_the_completion_of_bash_works(service: Daemon, share: Path, program: Path) -> None:
     script = f"""
 source {share / "bash-completion/completions/openmsmq"}
 COMP_WORDS=(openmsmq queue show orp); COMP_CWORD=3
 _openmsmq_completion openmsmq
 printf "%s\\n" "${{COMPREPLY[@]}}"
 """
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    environment = {**os.environ, **at(service), "PATH": path, "CODE": code}
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "$CODE" "$@"\n')
-    program.chmod(0o755)
+    environment = {**os.environ, **at(service), "PATH": f"{program.parent}:{os.environ['PATH']}"}
     said = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
     assert said.stdout.split() == ["orphans"], said
 

@@ -17,6 +17,7 @@ from console.test_api import refused
 from daemon import Daemon, eventually
 from openmsmq.actions.background import MOST_KEPT, MOST_RUNNING, BackgroundJob, CanceledJob, Jobs, JobView
 from openmsmq.actions.errors import ActionRefused
+from openmsmq.model.message import Message
 
 MANY = 1_500  # more than one request processes
 
@@ -34,13 +35,12 @@ def fill(daemon: Daemon, name: str, count: int, *, transactional: bool = False, 
         daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager,
         manager.open(f".\\private$\\{name}", "send") as opened,
     ):
+        messages = [Message.of("x", label=f"m{number}", **properties) for number in range(count)]
         if not transactional:
-            for number in range(count):
-                opened.send("x", label=f"m{number}", **properties)
+            opened.send_many(messages)
             return
         with manager.transaction() as transaction:
-            for number in range(count):
-                opened.send("x", label=f"m{number}", transaction=transaction)
+            opened.send_many(messages, transaction=transaction)
 
 
 def pair(client: Client, name: str, **properties: Any) -> tuple[str, str]:
@@ -235,9 +235,9 @@ def test_a_job_ends_when_its_user_may_no_longer_log_in(own: FreshDaemon) -> None
 def test_a_job_in_the_middle_of_a_restart_is_interrupted_and_no_message_is_lost_or_there_twice(
     own: FreshDaemon,
 ) -> None:
-    client = own.client
+    client, many = own.client, 600  # each is moved in a transaction of its own, which takes some milliseconds
     source, target = pair(client, "job-cut", transactional=True)
-    fill(own.daemon, "job-cut", MANY, transactional=True)
+    fill(own.daemon, "job-cut", many, transactional=True)
     job = start(client, source, act="move", all=True, to="job-cut-to")
     eventually(lambda: job_of(client, job)["done"] > 0)
     own.daemon.kill()
@@ -246,11 +246,11 @@ def test_a_job_in_the_middle_of_a_restart_is_interrupted_and_no_message_is_lost_
     found = job_of(client, job)
     assert found["state"] == "interrupted" and found["ended"] and found["detail"]
     moved = count(client, target)
-    assert moved and found["done"] <= moved < MANY and count(client, source) + moved == MANY
+    assert moved and found["done"] <= moved < many and count(client, source) + moved == many
     over = client.get("/audit", action="job.end", object=job)["records"][0]
     assert over["after"]["state"] == "interrupted" and over["actor"]["name"] == ADMINISTRATOR
     done = ended(client, start(client, source, act="move", all=True, to="job-cut-to"))
-    assert (done["done"], count(client, source), count(client, target)) == (MANY - moved, 0, MANY)
+    assert (done["done"], count(client, source), count(client, target)) == (many - moved, 0, many)
 
 
 def test_the_file_of_jobs_survives_and_what_was_under_way_is_interrupted(tmp_path: Path) -> None:

@@ -111,9 +111,9 @@ def test_the_history_of_a_queue_is_recorded_without_viewers(own: FreshDaemon) ->
     queue = own.client.post("/queues", name="alone")["id"]
     own.client.send(queue, "a", "b")
     browser = Browser(own.daemon)
+    browser.login()
 
     def charts() -> bool:
-        browser.login()
         page = browser.ask("GET", f"/queues/{queue}/activity?range=1h").text
         return "<figure" in page and "known since" in page
 

@@ -37,31 +37,49 @@ def mutated(data: bytes, random_: random.Random) -> bytes:
 
 
 _PROGRAM = """
-import random, sys
+import os, random, sys, traceback
 from pathlib import Path
 sys.path[:0] = {path!r}
 if {interpreted!r}:
     import sources
     sources.prefer()
 from fuzz.targets import TARGETS
-from fuzz.test_corpus import mutated
-for name in sys.argv[2:]:
-    data, rounds = Path(name).read_bytes(), int(sys.argv[1])
-    generator = random.Random(Path(name).name)
-    for made in (data, *(mutated(data, generator) for _ in range(rounds))):
-        Path({last!r}).write_bytes(made)
-        TARGETS[Path(name).parent.name](made)
+from fuzz.test_corpus import FILES, mutated
+
+def work(target):
+    for file in (file for file in FILES if file.parent.name == target):
+        data, generator = file.read_bytes(), random.Random(file.name)
+        for made in (data, *(mutated(data, generator) for _ in range({mutations}))):
+            Path({directory!r}, target).write_bytes(made)
+            TARGETS[target](made)
+
+for target in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        try:
+            work(target)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(target, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_no_file_of_the_corpus_causes_a_failure(target: str, tmp_path: Path) -> None:
-    """In a separate process, because a defect may crash it."""
-    files = [str(file) for file in FILES if file.parent.name == target]
-    assert files
-    last = tmp_path / "last"
+def test_there_are_files_for_each_target() -> None:
+    assert {file.parent.name for file in FILES} == TARGETS.keys()
+
+
+@pytest.mark.parametrize("interpreted", [False, True])
+def test_no_file_of_the_corpus_causes_a_failure(interpreted: bool, tmp_path: Path) -> None:
+    """In separate processes, because a defect may crash them; they are forked, because their imports take a second."""
+    targets = [name for name in TARGETS if (name in _INTERPRETED) is interpreted]
     program = _PROGRAM.format(
-        path=[entry for entry in sys.path if entry], last=str(last), interpreted=target in _INTERPRETED
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(_MUTATIONS), *files], capture_output=True, text=True)
-    assert done.returncode == 0, (done.returncode, last.read_bytes()[:2000], done.stderr[-2000:])
+        path=[entry for entry in sys.path if entry], directory=str(tmp_path), interpreted=interpreted,
+        mutations=_MUTATIONS,
+    )  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", program, *targets], capture_output=True, text=True)
+    codes = dict(line.split() for line in done.stdout.splitlines())
+    assert codes.keys() == set(targets), done.stderr[-2000:]
+    failed = {name: (code, (tmp_path / name).read_bytes()[:2000]) for name, code in codes.items() if code != "0"}
+    assert not failed, (failed, done.stderr[-2000:])

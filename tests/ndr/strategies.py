@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from functools import cache
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -119,7 +119,12 @@ def _union(wire: w.WireType) -> w.Union | None:
 
 
 def _class_of(wire: w.Struct | w.Union) -> Any:
-    return getattr(importlib.import_module(SOURCES.module_of(wire.home)), wire.name)
+    return getattr(_module_of(wire.home), wire.name)
+
+
+@cache
+def _module_of(home: str) -> ModuleType:
+    return importlib.import_module(SOURCES.module_of(home))
 
 
 def _draw_counts(

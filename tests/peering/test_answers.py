@@ -158,10 +158,11 @@ def test_a_reply_to_a_refused_unknown_peer_uses_its_session_and_leaves_nothing(p
     pair.run(story)
 
 
-def test_100_000_unknown_peers_create_no_queues_and_no_durable_state(pair: Pair) -> None:
+@pytest.mark.parametrize("peers", [2 * memory.MOST_TENTATIVE, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_unknown_peers_create_no_queues_and_no_durable_state(pair: Pair, peers: int) -> None:
     arrival, beta = pair.beta.service._arrival, pair.beta.manager
     before = dict(pair.beta.store.definitions)
-    for number in range(100_000):
+    for number in range(peers):
         source = b"stranger" + number.to_bytes(8, "little")
         made = numbered(1, 0, "missing" if number % 2 else "plain")
         made.user.source_queue_manager = source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import math
 from functools import cache
 from uuid import UUID
 
@@ -32,8 +33,12 @@ THERE = UUID("aaaaaaaa-0000-0000-0000-000000000001").bytes_le
 ALICE = sid_bytes("S-1-5-21-1-2-3-1001")
 BOB = sid_bytes("S-1-5-21-1-2-3-1002")
 
+_SMALL_PRIMES = math.prod(n for n in range(3, 1000, 2) if all(n % divisor for divisor in range(3, n, 2)))
+
 
 def _is_prime(number: int) -> bool:
+    if math.gcd(number, _SMALL_PRIMES) != 1:  # most candidates, without a power
+        return False
     odd, twos = number - 1, 0
     while odd % 2 == 0:
         odd, twos = odd // 2, twos + 1

@@ -240,12 +240,12 @@ def test_a_read_continues_when_the_server_comes_back(connector: Any, tmp_path: P
     ports = ("--flight-port", str(free_port("127.0.0.1")), "--arrow-port", str(free_port("127.0.0.1")))
     with Daemon(tmp_path / "data", "--flight", *ports) as daemon:
         lake.create(daemon, "q")
-        rows = connector.range(60_000).selectExpr("cast(id as string) label", "repeat('x', 3000) body")
+        rows = connector.range(20_000).selectExpr("cast(id as string) label", "repeat('x', 3000) body")
         rows.write.format("msmq").options(**lake.reach(daemon, defaultQueue="q")).mode("append").save()
         frame = table(connector, daemon, queue="q", minPartitions=1, failOnDataLoss="true").select("label", "body")
         assert frame.rdd.getNumPartitions() >= 1
         counted = frame.rdd.mapPartitions(_interrupted(flight_process(daemon)))
-        assert sorted(counted.collect(), key=int) == [str(number) for number in range(60_000)]
+        assert sorted(counted.collect(), key=int) == [str(number) for number in range(20_000)]
 
 
 def _interrupted(process: int) -> Any:
@@ -253,7 +253,7 @@ def _interrupted(process: int) -> Any:
 
     def labels(rows: Iterator[Any]) -> Iterator[str]:
         for number, row in enumerate(rows):
-            if number == 10_000:
+            if number == 3_000:
                 with suppress(ProcessLookupError):  # already killed by another task
                     os.kill(process, signal.SIGKILL)
             yield row.label
