@@ -156,9 +156,14 @@ def run_idl_compiler() -> None:
             stale.unlink()
 
 
-def build(target: Path, scratch: Path) -> None:
-    """Build all extension modules into the package tree below `target`; `scratch` may have the files of an earlier
-    build. Raises CalledProcessError."""
+def build(target: Path) -> None:
+    """Build all extension modules into the package tree below `target`. Raises CalledProcessError."""
+    with tempfile.TemporaryDirectory() as scratch:
+        build_with(Path(scratch), target)
+
+
+def build_with(scratch: Path, target: Path) -> None:
+    """Like `build`; `scratch` may have the files of an earlier build."""
     generate()
     log = scratch / "log"
     command = [sys.executable, __file__, "--build", str(target), str(scratch)]
@@ -260,7 +265,7 @@ def main() -> int:
     began = time.time()
     with tempfile.TemporaryDirectory() as directory:
         try:
-            build(Path(directory), scratch_directory())
+            build_with(scratch_directory(), Path(directory))
         except subprocess.CalledProcessError:
             print("native: failed; the queue manager stays interpreted", file=sys.stderr)
             return 1
@@ -277,8 +282,7 @@ if __name__ == "__main__":
         case ["--generate"]:
             run_idl_compiler()
         case ["--into", directory]:
-            with tempfile.TemporaryDirectory() as scratch:
-                build(Path(directory), Path(scratch))
+            build(Path(directory))
         case ["--build", directory, scratch]:
             compile_all(Path(directory), Path(scratch))
         case _:
