@@ -199,16 +199,6 @@ def _import(request: Mapping[str, Any]) -> None:
         if name not in sys.modules:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-            if name == "openmsmq.console.serving":
-                _make_api_document()
-
-
-def _make_api_document() -> None:
-    """Make the OpenAPI document once: it depends only on the operations, and takes each console a third of a second."""
-    from openmsmq.console import application, resources
-
-    document = application.document(resources.OPERATIONS)
-    application.document = lambda operations: document  # type: ignore[assignment]
 
 
 def _modules(request: Mapping[str, Any]) -> list[str]:

@@ -59,7 +59,8 @@ class Web:
     def __init__(self, services: Services, operations: tuple[HttpOperation, ...]) -> None:
         self.services: Final = services
         self._threads: Final = ThreadPoolExecutor(THREADS, "request")
-        self._openapi_text: Final = msgspec.json.encode(document(operations))
+        self._operations: Final = operations
+        self._openapi_text = b""  # made at the first request, which takes a third of a second
         self._roles: Final = {operation.handler: operation.role for operation in operations}
         self._hosts: Final = {name.casefold() for name in (*services.settings.hosts, "localhost")}
         self.routes: Final = [
@@ -199,6 +200,9 @@ class Web:
     # -- routes that are not in the table ---------------------------------------------------------------------------
 
     async def _openapi(self, request: Request) -> Response:
+        if not self._openapi_text:
+            found = await asyncio.get_running_loop().run_in_executor(self._threads, document, self._operations)
+            self._openapi_text = msgspec.json.encode(found)
         return Response(self._openapi_text, media_type="application/json")
 
     async def _problem(self, request: Request) -> Response:
