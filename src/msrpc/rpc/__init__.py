@@ -1,18 +1,11 @@
 """DCE/RPC over connections, as [MS-RPCE] extends it.
 
-The protocol is a core without I/O: `ServerConnection` and `ClientConnection` take bytes and give events; clocks and
-randomness are arguments. `server` and `client` are the thin layers that move the bytes.
+The protocol is a core without I/O: `server_connection` and `client_connection` take bytes and return events; clocks and
+randomness are arguments. `server` and `aio` move the bytes with asyncio, `client` in a blocking program.
 
-| module | what it holds |
-|---|---|
-| `pdu`, `bind_pdus`, `call_pdus`, `splitter` | the PDUs and how a stream of bytes becomes PDUs |
-| `faults`, `errors` | status codes that travel, and the exceptions for them |
-| `security` | what a security provider must offer, and how a fragment is protected with it |
-| `ntlm`, `ntlm_messages`, `kerberos` (`pac`), `spnego` (`der`) | the providers |
-| `verification` | the verification trailer after a request's stub |
-| `association`, `assembly`, `limits` | association groups and context handles; incomplete requests; bounds |
-| `call`, `server_connection`, `server_binding`, `client_connection` | the two sides of a connection |
-| `server`, `client`, `aio` | asyncio server, blocking client, asyncio client |
-| `epm`, `tower`, `mgmt` | endpoint mapper and management interface, ready to serve |
-| `credentials`, `users` | a client's credentials; the file of users that a server knows |
+`pdu`, `bind_pdus` and `call_pdus` are the PDUs, `splitter` finds them in a stream, `assembly` joins fragments.
+`server_binding` negotiates, `association` keeps context handles, a `call` is passed to its interface by the
+`dispatcher`. `security` is the interface of security providers: `ntlm`, `kerberos`, `spnego` and `tickets`; `channel`
+protects fragments with them, `server_channels` finds out who calls, `verification` checks the trailer of a request.
+`epm` and `mgmt` are the endpoint mapper and the management interface. `limits` and `throttle` bound what strangers use.
 """
