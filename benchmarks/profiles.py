@@ -83,7 +83,6 @@ async def run_sealed(pid: int, port: int, what: str, connections: int, count: in
     access, operation = SEALED[what]
     login = {"user": sealed.USER, "password": sealed.PASSWORD, "level": AuthLevel.PKT_PRIVACY}
     managers = [await openmsmq.aio.connect("127.0.0.1", port, **login) for _ in range(connections)]
-
     sending = [await manager.open("a", "send", protocol="qmcomm") for manager in managers]
     queues = [await manager.open("a", access, protocol="qmcomm") for manager in managers]
     each = count // connections

@@ -176,7 +176,12 @@ def build_with(scratch: Path, target: Path) -> None:
 
 def scratch_directory() -> Path:
     """Return a directory with the files of the last build next to the sources, if it had the same tools."""
-    tools = [Path(__file__).read_text(), SUFFIX, *(f"{name} {version(name)}" for name in ("mypy", "setuptools"))]
+    tools = [
+        Path(__file__).read_text(),
+        SUFFIX,
+        sysconfig.get_path("include"),
+        *(f"{name} {version(name)}" for name in ("mypy", "setuptools")),
+    ]
     made_with = KEPT / "made-with"
     if not made_with.exists() or made_with.read_text() != "\n".join(tools):
         shutil.rmtree(KEPT, ignore_errors=True)
@@ -267,6 +272,7 @@ def main() -> int:
         try:
             build_with(scratch_directory(), Path(directory))
         except subprocess.CalledProcessError:
+            shutil.rmtree(KEPT, ignore_errors=True)  # a killed compiler may have left part of an object
             print("native: failed; the queue manager stays interpreted", file=sys.stderr)
             return 1
         for path in products():

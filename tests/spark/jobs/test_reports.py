@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -62,15 +63,20 @@ def letters() -> DeadLetters:
     return DeadLetters(3, 3000, START, {"label": [Count(NASTY, 2, 2000, START), Count("$x$ & y", 1, 1000, START)]})
 
 
+# Several tests examine these pages, and each takes a second to draw.
 @cache
-def page_of(kind: str) -> str:
-    """Return a page that several tests examine. Drawing one takes a second."""
-    return traffic_page(traffic(), NASTY) if kind == "traffic" else dead_letters_page(letters(), NASTY)
+def page_of_traffic() -> str:
+    return traffic_page(traffic(), NASTY)
 
 
-@pytest.mark.parametrize("kind", ["traffic", "dead letters"])
-def test_a_page_needs_nothing_beside_it_and_escapes_every_text(kind: str) -> None:
-    page = page_of(kind)
+@cache
+def page_of_letters() -> str:
+    return dead_letters_page(letters(), NASTY)
+
+
+@pytest.mark.parametrize("page_of", [page_of_traffic, page_of_letters])
+def test_a_page_needs_nothing_beside_it_and_escapes_every_text(page_of: Callable[[], str]) -> None:
+    page = page_of()
     tags = Tags(page)
     names = {tag for tag, _ in tags.found}
     assert "svg" in names and not names & {"script", "link", "img", "iframe", "image", "object"}
@@ -88,7 +94,7 @@ def test_a_page_needs_nothing_beside_it_and_escapes_every_text(kind: str) -> Non
 
 
 def test_totals_and_every_queue_are_on_the_page() -> None:
-    page = page_of("traffic")
+    page = page_of_traffic()
     assert f"{100 * 45 * 30:,}" in page
     for number in range(8):
         assert f"orders.{number}</td>" in page
@@ -98,7 +104,7 @@ def test_totals_and_every_queue_are_on_the_page() -> None:
 
 
 def test_a_common_prefix_is_shown_once() -> None:
-    page = page_of("traffic")
+    page = page_of_traffic()
     assert "All names begin with vm\\private$\\" in page
     assert ">vm\\private$\\orders.1<" not in page and ">orders.1<" in page
     alone = traffic_page(traffic(queues=1), "x")
@@ -197,7 +203,7 @@ def test_all_columns_of_a_table_are_seen_on_a_screen_and_reached_on_a_phone(tmp_
 
 def test_reports_have_the_look_of_the_console() -> None:
     tokens = re.findall(r"--[a-z-]+(?=:)", look_css())
-    for page in (page_of("traffic"), page_of("dead letters")):
+    for page in (page_of_traffic(), page_of_letters()):
         assert look_css() in page and page.count('<section class="panel">') == page.count("<header><h2>")
         used = set(re.findall(r"var\((--[a-z-]+)\)", page))
         assert used and used <= set(tokens), "no color or length that is not a token of the console"
