@@ -14,7 +14,7 @@ from typing import Final
 # Modules on the path of a call from the socket to the disk and back, and others that gain from compilation;
 # docs/performance.md has measurements.
 _OF_OPENMSMQ: Final = (
-    "peering.arrival", "peering.memory", "peering.sender", "peering.sequences",
+    "peering.arrival", "peering.memory", "peering.plain_arrival", "peering.sender", "peering.sequences",
     "model.admission", "model.histogram", "model.lookup_id",
     "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.cleanups", "protocols.dispatch", "protocols.environment", "protocols.first_messages",
@@ -48,6 +48,7 @@ WRITTEN_IN_C: Final = (
     "msrpc.rpc.requests",
     "msrpc.rpc.whole_pdu_headers",
     "openmsmq.flight.checksums",
+    "openmsmq.packet.plain_packets",
     "openmsmq.protocols.receive_stubs",
     "openmsmq.protocols.send_stubs",
     "openmsmq.protocols.start_receive_stubs",

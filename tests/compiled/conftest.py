@@ -12,6 +12,8 @@ collect_ignore = (
         "test_captures.py",
         "test_differential.py",
         "test_fast_path.py",
+        "test_plain_arrival.py",
+        "test_plain_packets.py",
         "test_request_streams.py",
         "test_requests.py",
         "test_ring.py",

@@ -28,9 +28,9 @@ from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.packet.sections import divide
 from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
-from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.protocols.user_headers import UserHeaders
 from openmsmq.record.fields import FIXED
+from openmsmq.record.layouts import READ, WRITTEN
 from openmsmq.record.message_record import encode_message
 
 SEND = m.qmcomm2.operation("rpc_ACSendMessageEx")

@@ -57,9 +57,9 @@ class FullableStore:
         self._room()
         self._store.reserve(high)
 
-    def insert_rows(self, rows: MessageRows) -> array[int]:
+    def insert_rows(self, rows: MessageRows, also: Sequence[Operation] = ()) -> array[int]:
         self._room()
-        return self._store.insert_rows(rows)
+        return self._store.insert_rows(rows, also)
 
     def append_pending(self, transaction: int, inserts: Sequence[Any]) -> list[int]:
         self._room()

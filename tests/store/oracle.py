@@ -49,6 +49,10 @@ def columns_of(inserts: list[Insert]) -> tuple[array[int], array[int]]:
     return array("Q", [insert.key for insert in inserts]), array("Q", [insert.deadline for insert in inserts])
 
 
+def is_empty(operation: Operation) -> bool:
+    return isinstance(operation, RemoveMany) and not operation.keys
+
+
 @dataclass
 class Oracle:
     """Drives a store with a random program and records its expected state after every batch.
@@ -198,17 +202,23 @@ class Oracle:
             self.pending_locations[insert.key] = place
 
     def insert_rows(self) -> None:
-        """Insert messages for several queues at once, each in its own batch."""
+        """Insert messages for several queues at once, each in its own batch, or all in one with other operations."""
+        also: list[Operation] = []
+        if self.chance.random() < 0.5:
+            also = [each for each in self.changes() if not isinstance(each, Move) and not is_empty(each)]
         inserts = [self.new_message() for _ in range(self.chance.randrange(1, 9))]
         sizes = array("I", [len(insert.payload) for insert in inserts])
         queues = array("I", [insert.queue for insert in inserts])
         keys, deadlines = columns_of(inserts)
         records = b"".join(insert.payload for insert in inserts)
         rows = MessageRows(queues, records, sizes, array("q", accumulate(sizes, initial=0)), keys, deadlines)
-        for insert in inserts:
-            self.messages[insert.key] = (insert.queue, insert.payload, insert.deadline)
-            self.remember()
-        self.locations.update(zip(keys, self.store.insert_rows(rows), strict=True))
+        if also:
+            self.expect([*also, *inserts])
+        else:
+            for insert in inserts:
+                self.expect([insert])
+        places = self.store.insert_rows(rows, also)
+        self.settle([*also, *inserts], list(places))
 
     def prepare(self, transaction: int) -> None:
         self.notes[transaction] = self.chance.randbytes(9)

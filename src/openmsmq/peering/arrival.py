@@ -17,6 +17,7 @@ from uuid import UUID
 
 from openmsmq.conversion.packets import NAMES_KEPT, message_of, user_message_of
 from openmsmq.model import names
+from openmsmq.model.admission import check_message
 from openmsmq.model.constants import INFINITE, Delivery, MessageClass
 from openmsmq.model.errors import (
     IllegalFormatName,
@@ -41,6 +42,7 @@ from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import order_queue_of, wire_name
 from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.records import split_final_ack
+from openmsmq.queueing.sending import accepts_batches
 from openmsmq.queueing.storage import storing
 from openmsmq.transport.rate import Rate
 from openmsmq.transport.routing import Routing
@@ -400,6 +402,28 @@ class Arrival:
         with storing():
             self._manager.changes.stamp(message)
         return user_message_of(message)
+
+    def plain_target(self, packet: UserMessage, batch: ArrivalBatch) -> tuple[Queue, Message] | None:
+        """Return the queue and the message of a packet whose arrival has no other consequences, except that duplicates
+        must be detected; None for others, and if it would be refused. Quotas are not checked."""
+        if not self._is_local(packet):
+            return None
+        here = self._manager.machine
+        message = message_of(MessagePacket(packet), absolute=False, here=here.identifier)
+        queue = self._destination(packet, message)
+        if queue is None or not accepts_batches(queue) or queue.deadline_of(message):
+            return None
+        if message.message_class or message.acknowledgements_requested:
+            return None
+        if here.has_identifier(message.source_machine_identifier):  # its journal copy is due
+            return None
+        if self._refusal(packet, message, queue, batch) is not None:
+            return None
+        try:
+            check_message(message)
+        except MsmqError:
+            return None
+        return queue, message
 
     # -- the checks --------------------------------------------------------------------------------------------
 

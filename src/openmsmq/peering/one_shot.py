@@ -209,7 +209,7 @@ def _note(
             report.peer = peer
         case Acknowledged() if not transactional:
             report.fate, report.step = SAVED, SendProgress.DONE
-        case MessageReceived(received, _, _):
+        case MessageReceived(message=received):
             _read_acknowledgment(received.properties.message_class, received.properties.body, report, message)
         case Closed(reason, detail, _):
             if report.step is not SendProgress.DONE:

@@ -44,7 +44,7 @@ class PendingLookups:
             held.messages.extend(messages)
             return
         for index, received in enumerate(messages):
-            look_up = self._look_up(received.message)
+            look_up = None if received.is_plain else self._look_up(received.message)  # a plain one has no signature
             if look_up is not None:
                 if index:
                     self._judge(connection, messages[:index])

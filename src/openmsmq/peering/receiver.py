@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 
 from openmsmq.packet import UserMessage
 from openmsmq.peering.arrival import Arrival, ArrivalBatch, ArrivalOrigin, DeliveryResult
 from openmsmq.peering.connection import PeerConnection
 from openmsmq.peering.memory import SourceState
 from openmsmq.peering.order_acks import OrderAcks
+from openmsmq.peering.plain_arrival import PlainArrival
 from openmsmq.peering.reports import Reports
 from openmsmq.peering.sender import MessageSender
 from openmsmq.transport import MessageReceived
@@ -40,13 +42,14 @@ class ReceivedOutcome:
 
 
 class MessageReceiver:
-    """Passes messages to queues (`arrival`), and acknowledgments to `sender`. `answers_by` is called with a session
-    that delivers transactional messages, so that acknowledgments for its peer are sent on it. `met` is called with
-    identifier and address of a peer from which a message was accepted."""
+    """Passes messages to queues (`plain`, `arrival`), and acknowledgments to `sender`. `answers_by` is called with a
+    session that delivers transactional messages, so that acknowledgments for its peer are sent on it. `met` is called
+    with identifier and address of a peer from which a message was accepted."""
 
     def __init__(
         self,
         arrival: Arrival,
+        plain: PlainArrival,
         sender: MessageSender,
         order_acks: OrderAcks,
         reports: Reports | None,
@@ -54,19 +57,33 @@ class MessageReceiver:
         answers_by: Callable[[PeerConnection], None],
         met: Callable[[bytes, str], None],
     ) -> None:
-        self._arrival, self._sender, self._order_acks, self._reports = arrival, sender, order_acks, reports
+        self._arrival, self._plain = arrival, plain
+        self._sender, self._order_acks, self._reports = sender, order_acks, reports
         self._when_durable, self._answers_by, self._met = when_durable, answers_by, met
 
     def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> None:
-        """Process messages as one change. If that fails because of a bug, each message is processed separately, so that
-        only the one that triggers the bug is refused."""
-        if self._try_as_one_change(connection, messages):
+        """Process plain messages, then the rest as one change. If that fails because of a bug, each message is
+        processed separately, so that only the one that triggers the bug is refused."""
+        messages = messages[self._take_plain(connection, messages) :]
+        if not messages or self._try_as_one_change(connection, messages):
             return
         for received in messages:
             if connection.is_over:
                 return
             if not self._try_as_one_change(connection, [received]):
                 self._refuse(connection, received)
+
+    def _take_plain(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> int:
+        """Accept plain messages at the beginning. Returns their number."""
+        if connection.is_over:
+            return 0
+        count = self._plain.take([each.packet for each in takewhile(_is_plain, messages)], _origin(connection))
+        if count:
+            self._met(connection.session.peer, connection.address)
+            receipts = [each.receipt for each in messages[:count] if each.receipt is not None]
+            if receipts:
+                self._when_durable(partial(self._stored, connection, receipts, {}))
+        return count
 
     def _try_as_one_change(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> bool:
         """Process messages as one change. Returns False if that failed; then nothing has changed."""
@@ -152,6 +169,10 @@ class MessageReceiver:
     ) -> None:
         self._order_acks.durable(moved)
         connection.durable(receipts)
+
+
+def _is_plain(received: MessageReceived) -> bool:
+    return received.is_plain
 
 
 def _origin(connection: PeerConnection) -> ArrivalOrigin:

@@ -24,6 +24,7 @@ from openmsmq.peering.memory import Duplicates, Sources, SourceState
 from openmsmq.peering.options import TransferOptions
 from openmsmq.peering.order_acks import OrderAcks
 from openmsmq.peering.pending_lookups import PendingLookups
+from openmsmq.peering.plain_arrival import PlainArrival
 from openmsmq.peering.receiver import MessageReceiver
 from openmsmq.peering.reports import Reports
 from openmsmq.peering.resolving import ResolvedTarget, Resolver, target_of
@@ -100,8 +101,9 @@ class MessageService:
         )  # fmt: skip
         self._order_acks = OrderAcks(manager, self._sources, loop)
         self._reports = Reports(manager, options.locate, loop) if options.report_messages else None
+        plain = PlainArrival(self._arrival, manager, self._duplicates, self._now)
         judge = MessageReceiver(
-            self._arrival, self._sender, self._order_acks, self._reports, when_durable, self._answers_by,
+            self._arrival, plain, self._sender, self._order_acks, self._reports, when_durable, self._answers_by,
             self._known.met,
         )  # fmt: skip
         self._holding = PendingLookups(protections.arrival.look_up, judge.judge, loop)

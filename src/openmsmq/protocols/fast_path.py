@@ -23,12 +23,12 @@ from openmsmq.protocols.fast_remote_reads import EndReceiveBatcher, StartReceive
 from openmsmq.protocols.first_messages import answer_all, first_messages
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, find_owned_descriptor
 from openmsmq.protocols.qmcomm2 import QmComm2
-from openmsmq.protocols.record_layouts import READ, WRITTEN
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.sending import MessageBatch
 from openmsmq.record.compact_record import compact_rows
 from openmsmq.record.fields import FIXED
+from openmsmq.record.layouts import READ, WRITTEN
 from openmsmq.record.message_record import encode_message
 from openmsmq.store import MessageRows
 

@@ -13,10 +13,10 @@ from openmsmq.model.constants import ReceiveAction
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.first_messages import answer_all, first_messages
-from openmsmq.protocols.record_layouts import READ
 from openmsmq.protocols.remote_read import QUEUE_CONTEXT_HANDLE, RR_ACK, PendingRequestEntry, RemoteQueue, RemoteRead
 from openmsmq.protocols.user_headers import UserHeaders
 from openmsmq.queueing.queue import Queue, locations_of
+from openmsmq.record.layouts import READ
 
 try:
     from msrpc.rpc import requests

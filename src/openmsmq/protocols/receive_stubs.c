@@ -4,7 +4,7 @@
 
    For any other call, and for an invalid one, there is no answer: the Python code (`conversion.receive_buffer`,
    `queueing.reading`) handles the call and its errors. The contents of a record are declared in
-   `record.fields`, its layout in `openmsmq.protocols.record_layouts`. */
+   `record.fields`, its layout in `openmsmq.record.layouts`. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -1,5 +1,5 @@
 /* Reading a message record: its contents are declared in `record.fields`, its layout is computed by
-   `openmsmq.protocols.record_layouts`. Include stub_reader.h before. */
+   `openmsmq.record.layouts`. Include stub_reader.h before. */
 
 #include "../record/compact_record.h"
 

@@ -4,40 +4,27 @@
    Decoding stops at the first stub that is not simple or not valid; the Python code (`conversion.send_buffer`,
    `queueing.sending`) handles that call and its errors. So this may reject a call that Python accepts, never the
    reverse. The contents of the records are declared in `record.fields`, their layout in
-   `openmsmq.protocols.record_layouts`. */
+   `openmsmq.record.layouts`. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include "../record/record_writer.h"
 #include "../store/column.h"
 #include "stub_reader.h"
 
-/* Offsets in a record of the fields that a sender sets and of those that differ between messages. */
-typedef struct {
-    uint32_t size; /* of the fixed part */
-    uint32_t priority, delivery, milliseconds, tag, body_type, time_to_reach, sent, arrived, hash, encryption, sender_type,
-        identifier, correlation, lengths;
-} Layout;
-
-/* The first parts of a record. The lengths of all parts, uint32 each, are the end of its fixed part. */
-enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION };
-enum { IDENTIFIER = 20, MACHINE = 16, LONGEST_LABEL = 249, LARGEST_STUB = 1 << 20, CHARGED = 256, INFINITE = -1 };
+enum { LARGEST_STUB = 1 << 20, CHARGED = 256, INFINITE = -1 };
 enum { SENDERID_NONE, SENDERID_SID };
 
 /* Offsets in a stub: the context handle, then CACTransferBufferV2 with its 53 members. */
 enum { HANDLE = 20, MEMBERS = HANDLE + 16, END = MEMBERS + 212 + 12 };
 
-typedef struct {
-    const unsigned char *data;
-    uint32_t size;
-} Part;
-
 typedef struct { /* the content of a stub that goes into a record */
-    Part body, extension, sender, label; /* the label in UTF-16 */
+    Part body, extension, sender;
+    Label label;
     const unsigned char *correlation;
-    uint32_t label_size; /* in UTF-8 */
     uint32_t tag, body_type, time_to_reach, hash, encryption, sender_type;
     uint8_t priority, delivery;
     bool names_sender, wants_identifier;
@@ -77,42 +64,6 @@ static bool is_one_of(uint32_t value, const uint32_t *allowed, size_t count)
         if (allowed[i] == value)
             return true;
     return false;
-}
-
-/* Cut a label at its NUL and count its bytes in UTF-8. Returns whether it is simple: not too long, no surrogates. */
-static bool measure_label(Send *send)
-{
-    uint32_t size = 0, units = 0;
-    for (; units < send->label.size; units++) {
-        uint32_t unit = send->label.data[2 * units] | send->label.data[2 * units + 1] << 8;
-        if (unit == 0)
-            break;
-        if (units == LONGEST_LABEL || (unit >= 0xD800 && unit < 0xE000))
-            return false;
-        size += unit < 0x80 ? 1 : unit < 0x800 ? 2 : 3;
-    }
-    send->label.size = units;
-    send->label_size = size;
-    return true;
-}
-
-static unsigned char *write_label(unsigned char *into, const Send *send)
-{
-    for (uint32_t i = 0; i < send->label.size; i++) {
-        uint32_t unit = send->label.data[2 * i] | send->label.data[2 * i + 1] << 8;
-        if (unit < 0x80)
-            *into++ = (unsigned char)unit;
-        else {
-            if (unit < 0x800)
-                *into++ = (unsigned char)(0xC0 | unit >> 6);
-            else {
-                *into++ = (unsigned char)(0xE0 | unit >> 12);
-                *into++ = (unsigned char)(0x80 | (unit >> 6 & 0x3F));
-            }
-            *into++ = (unsigned char)(0x80 | (unit & 0x3F));
-        }
-    }
-    return into;
 }
 
 static bool is_sid(Part part)
@@ -160,7 +111,7 @@ static bool read_send(Send *send, const unsigned char *stub, size_t size)
     send->tag = word_of(&in, member(&in, TAG), 0);
     send->body = array_of(&in, member(&in, BODY_OF), member(&in, BODY_COUNT), member(&in, BODY_ROOM), true, 1);
     word_of(&in, member(&in, BODY_SIZE), 0);
-    send->label = array_of(&in, member(&in, TITLE), member(&in, TITLE_COUNT), member(&in, TITLE_COUNT), true, 2);
+    Part title = array_of(&in, member(&in, TITLE), member(&in, TITLE_COUNT), member(&in, TITLE_COUNT), true, 2);
     word_of(&in, member(&in, TITLE_SIZE), 0);
     word_of(&in, member(&in, TO_QUEUE_OUT), 0);
     word_of(&in, member(&in, TO_LIVE_OUT), 0);
@@ -190,9 +141,10 @@ static bool read_send(Send *send, const unsigned char *stub, size_t size)
     send->wants_identifier = read_word(&in) != 0;
     if (send->wants_identifier)
         take(&in, IDENTIFIER);
+    send->label = (Label){title.data, title.size, 0};
     if (!in.simple || memcmp(unit, no_transaction, sizeof no_transaction) || follows || privacy || priority > 7
         || delivery > 1 || send->body_type > 0xFFFF || !is_one_of(send->hash, hashes, sizeof hashes / 4)
-        || !is_one_of(send->encryption, ciphers, sizeof ciphers / 4) || !measure_label(send))
+        || !is_one_of(send->encryption, ciphers, sizeof ciphers / 4) || !measure_label(&send->label))
         return false;
     send->priority = (uint8_t)priority;
     send->delivery = (uint8_t)delivery;
@@ -243,18 +195,9 @@ static void choose_sender(Send *send, const Form *form)
         send->sender_type = SENDERID_NONE;
 }
 
-static void write_word(unsigned char *record, uint32_t at, uint32_t value) { memcpy(record + at, &value, 4); }
-
-static unsigned char *write_part(unsigned char *into, const unsigned char *data, uint32_t size)
-{
-    if (size)
-        memcpy(into, data, size);
-    return into + size;
-}
-
 static size_t record_size(const Send *send, const Form *form, const Layout *layout)
 {
-    return (size_t)layout->size + send->body.size + send->extension.size + send->sender.size + send->label_size
+    return (size_t)layout->size + send->body.size + send->extension.size + send->sender.size + send->label.size
         + form->destination_size;
 }
 
@@ -280,13 +223,13 @@ static void write_record(unsigned char *record, const Send *send, const Form *fo
     write_word(record, lengths + 4 * BODY, send->body.size);
     write_word(record, lengths + 4 * EXTENSION, send->extension.size);
     write_word(record, lengths + 4 * SENDER, send->sender.size);
-    write_word(record, lengths + 4 * LABEL, send->label_size);
+    write_word(record, lengths + 4 * LABEL, send->label.size);
     write_word(record, lengths + 4 * DESTINATION, form->destination_size);
     unsigned char *at = record + layout->size;
     at = write_part(at, send->body.data, send->body.size);
     at = write_part(at, send->extension.data, send->extension.size);
     at = write_part(at, send->sender.data, send->sender.size);
-    at = write_label(at, send);
+    at = write_label(at, &send->label);
     write_part(at, form->destination, form->destination_size);
 }
 
@@ -371,7 +314,7 @@ static PyObject *records(PyObject *module, PyObject *arguments)
         word[i] = (uint64_t)(7 - send->priority) << 56;
         key[i] = sequence;
         stored[i] = (uint32_t)size;
-        counted[i] = CHARGED + 2 * (send->label.size + form->destination_length) + send->body.size + send->extension.size
+        counted[i] = CHARGED + 2 * (send->label.units + form->destination_length) + send->body.size + send->extension.size
             + send->sender.size;
         record += size;
     }

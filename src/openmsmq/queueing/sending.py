@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from openmsmq.model.admission import MAXIMUM_MESSAGE_FORMAT_NAME, check_message
@@ -25,7 +25,7 @@ from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota, runs
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
-from openmsmq.store import MessageRows, StoreFailed, StoreFull
+from openmsmq.store import MessageRows, Operation, StoreFailed, StoreFull
 
 #: Returns whether a body can be encrypted for a queue manager (GUID, 16 bytes) with at least a privacy level.
 CanSeal: TypeAlias = Callable[[bytes, int], bool]
@@ -40,8 +40,8 @@ def seals_nothing(machine: bytes, level: int) -> bool:
 
 
 class MessageBatch:
-    """Messages for the fast path: non-transactional, without journaling, acknowledgments, time-to-be-received and
-    security. Their records are complete.
+    """Messages for the fast path: non-transactional, whose arrival has no other consequences and which
+    do not expire. Their records are complete.
 
     Attributes:
         queues: queue of each message, as returned by `SendOperations.fast_path_queues`.
@@ -130,22 +130,22 @@ class SendOperations:
             queue = descriptor.queue
             if queue is None or descriptor.access is not _SEND or len(descriptor.name) > _LONGEST_NAME:
                 break
-            if queue is not latest and not _accepts_batches(queue):
+            if queue is not latest and not accepts_batches(queue):
                 break
             latest = queue
             queues.append(queue)
         return queues
 
-    def enqueue_batch(self, messages: MessageBatch) -> bool:
-        """Put many messages into their queues, all or none. Returns False, with nothing changed, if a quota or the disk
-        is full, or if sequence numbers must be reserved first."""
+    def enqueue_batch(self, messages: MessageBatch, also: Sequence[Operation] = ()) -> bool:
+        """Put many messages into their queues, all or none; `also` joins the batch of recoverable ones. Returns False,
+        with nothing changed, if a quota or the disk is full, or if sequence numbers must be reserved first."""
         changes, rows, recoverable = self._changes, messages.rows, messages.recoverable
         if changes.throttled or changes.has_failed or not changes.has_numbers(len(rows)):
             return False
         if not self._have_room(messages):
             return False
         try:
-            locations = changes.store.insert_rows(rows) if recoverable else rows.keys
+            locations = changes.store.insert_rows(rows, also) if recoverable else rows.keys
         except (StoreFull, StoreFailed):
             return False
         changes.next_sequences(len(rows))
@@ -224,7 +224,8 @@ class SendOperations:
             )
 
 
-def _accepts_batches(queue: Queue) -> bool:
+def accepts_batches(queue: Queue) -> bool:
+    """Whether a queue accepts `MessageBatch` without a check of each message."""
     properties = queue.properties
     return not (
         queue.waiters or queue.kind not in APPLICATION_QUEUES or properties.transactional or properties.authentication

@@ -42,7 +42,7 @@ static Py_ssize_t fitting(const int64_t *bounds, Py_ssize_t count, Py_ssize_t le
 
 static void write_frames(unsigned char *into, uint64_t *locations, const unsigned char *data, const int64_t *bounds,
                          const uint64_t *keys, const uint64_t *extras, const uint32_t *queues, Py_ssize_t count, Header common,
-                         uint64_t origin, uint32_t seed)
+                         uint8_t ending, uint64_t origin, uint32_t seed)
 {
     CrcRecord records[SIDE_BY_SIDE];
     uint32_t results[SIDE_BY_SIDE];
@@ -51,6 +51,8 @@ static void write_frames(unsigned char *into, uint64_t *locations, const unsigne
     for (Py_ssize_t i = 0; i < count; i++) {
         size_t length = bounds[i + 1] - bounds[i], size = frame_size(length), used = sizeof(Header) + length;
         Header header = common;
+        if (i + 1 == count)
+            header.flags = ending;
         header.length = (uint32_t)length;
         header.key = keys[i];
         header.extra = extras[i];
@@ -112,7 +114,7 @@ static PyObject *frames(PyObject *module, PyObject *const *arguments, Py_ssize_t
 {
     (void)module;
     enum { DATA, BOUNDS, KEYS, EXTRAS, QUEUES, BUFFERS };
-    enum { FIRST, KIND, FLAGS, TRANSACTION, TAG, SEED, POSITION, ORIGIN, ROOM, NUMBERS };
+    enum { FIRST, KIND, FLAGS, ENDING, TRANSACTION, TAG, SEED, POSITION, ORIGIN, ROOM, NUMBERS };
     Py_buffer buffers[BUFFERS];
     uint64_t given[NUMBERS];
     Py_ssize_t total;
@@ -141,7 +143,7 @@ static PyObject *frames(PyObject *module, PyObject *const *arguments, Py_ssize_t
         write_frames((unsigned char *)PyBytes_AsString(made), places, data->buf,
                      (const int64_t *)bounds->buf + first, (const uint64_t *)keys->buf + first,
                      (const uint64_t *)extras->buf + first, (const uint32_t *)queues->buf + first, some, common,
-                     given[ORIGIN], (uint32_t)given[SEED]);
+                     (uint8_t)(first + some < count ? given[FLAGS] : given[ENDING]), given[ORIGIN], (uint32_t)given[SEED]);
         result = PyTuple_Pack(2, made, locations);
     }
 end:
@@ -347,8 +349,8 @@ static PyMethodDef functions[] = {
     {"header", (PyCFunction)(void (*)(void))header, METH_FASTCALL,
      "header(payload, kind, flags, position, group, key, extra, queue, transaction, tag, seed): of a frame"},
     {"frames", (PyCFunction)(void (*)(void))frames, METH_FASTCALL,
-     "frames(data, bounds, keys, extras, queues, first, kind, flags, transaction, tag, seed, position, origin, room): "
-     "those that fit, and their locations"},
+     "frames(data, bounds, keys, extras, queues, first, kind, flags, ending, transaction, tag, seed, position, origin, "
+     "room): those that fit, and their locations"},
     {NULL},
 };
 #endif

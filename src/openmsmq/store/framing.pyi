@@ -2,8 +2,8 @@ from array import array
 from typing import Any
 
 def frames(
-    data: Any, bounds: Any, keys: Any, extras: Any, queues: Any, first: int, kind: int, flags: int, transaction: int,
-    tag: int, seed: int, position: int, origin: int, room: int, /,
+    data: Any, bounds: Any, keys: Any, extras: Any, queues: Any, first: int, kind: int, flags: int, ending: int,
+    transaction: int, tag: int, seed: int, position: int, origin: int, room: int, /,
 ) -> tuple[bytes, array[int]]: ...  # fmt: skip
 def header(
     payload: Any, kind: int, flags: int, position: int, group: int, key: int, extra: int, queue: int, transaction: int,

@@ -228,8 +228,9 @@ class Store:
         self._books.add_pending_rows(transaction, rows, locations)
         return locations
 
-    def insert_rows(self, rows: MessageRows) -> array[int]:
-        """`insert` for many messages, each a separate batch: all are appended, or none. Much faster.
+    def insert_rows(self, rows: MessageRows, also: Sequence[Operation] = ()) -> array[int]:
+        """`insert` for many messages: all are appended, or none. Much faster. Each is a separate batch or, if there are
+        other operations, all are one atomic batch with these. The operations must not insert or move messages.
 
         Returns:
             Their locations, array('Q').
@@ -238,7 +239,7 @@ class Store:
             As `append`.
         """
         self._check()
-        return self._writer.rows(rows, INSERT)
+        return self._writer.rows(rows, INSERT, 0, specify(also, self._books, self.read) if also else ())
 
     def prepare(self, transaction: int, note: bytes, inserts: Sequence[Insert] = ()) -> list[int]:
         """Prepare a transaction for two-phase commit, so that it survives a restart: write its last messages and its

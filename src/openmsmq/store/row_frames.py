@@ -54,9 +54,10 @@ class MessageRows:
 
 
 def frames_of(
-    codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
-) -> tuple[bytes, array[int]]:
-    """Return frames, each a separate chain, of as many messages as fit.
+    codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int,
+    flags: int = ALONE, ending: int = ALONE,
+) -> tuple[bytes, array[int]]:  # fmt: skip
+    """Return frames of as many messages as fit, by default each a separate chain.
 
     Args:
         codec: codec of the store.
@@ -67,21 +68,24 @@ def frames_of(
         position: absolute position of the first frame.
         origin: absolute position where their write begins.
         room: maximum bytes of the frames.
+        flags: flags of the frames.
+        ending: flags of the frame of the last message.
 
     Returns:
         The frames and their locations, array('Q').
     """
     if framing is None:
-        return frames_in_python(codec, rows, first, kind, transaction, position, origin, room)
+        return frames_in_python(codec, rows, first, kind, transaction, position, origin, room, flags, ending)
     return framing.frames(
-        rows.records, rows.bounds, rows.keys, rows.deadlines, rows.queues, first, kind, ALONE, transaction,
-        codec.tag, codec.seed, position, origin, max(0, room),
+        rows.records, rows.bounds, rows.keys, rows.deadlines, rows.queues, first, kind, flags, ending,
+        transaction, codec.tag, codec.seed, position, origin, max(0, room),
     )  # fmt: skip
 
 
 def frames_in_python(
-    codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int
-) -> tuple[bytes, array[int]]:
+    codec: Codec, rows: MessageRows, first: int, kind: int, transaction: int, position: int, origin: int, room: int,
+    flags: int = ALONE, ending: int = ALONE,
+) -> tuple[bytes, array[int]]:  # fmt: skip
     """Pure Python version of `frames_of`."""
     parts: list[bytes] = []
     locations = array("Q")
@@ -91,8 +95,8 @@ def frames_in_python(
         if size > room:
             break
         header = codec.header_in_python(
-            kind, ALONE, position, position - origin, payload, rows.keys[index], rows.deadlines[index],
-            rows.queues[index], transaction,
+            kind, ending if index + 1 == len(rows) else flags, position, position - origin, payload,
+            rows.keys[index], rows.deadlines[index], rows.queues[index], transaction,
         )  # fmt: skip
         parts += (header, payload, PADDING[len(payload) & 7])
         locations.append(position)

@@ -102,8 +102,9 @@ class LogWriter:
         tail.volume += length
         return location
 
-    def rows(self, rows: MessageRows, kind: int, transaction: int = 0) -> array[int]:
-        """Append messages as INSERT, or as PENDING of a transaction, which become live when it commits.
+    def rows(self, rows: MessageRows, kind: int, transaction: int = 0, opening: Sequence[FrameSpec] = ()) -> array[int]:
+        """Append messages as INSERT, or as PENDING of a transaction, which become live when it commits: each as a chain
+        of its own or, after the frames `opening`, all as one chain.
 
         Returns:
             Their locations, array('Q').
@@ -111,13 +112,22 @@ class LogWriter:
         Raises:
             RecordTooLarge, StoreFull: nothing was applied.
         """
-        self._make_room(rows.sizes, grows=True, urgent=False)
+        flags = ending = ALONE
+        places: list[int] = []
+        if opening:
+            flags, ending = 0, LAST
+            self._make_room([*(len(spec.payload) for spec in opening), *rows.sizes], grows=True, urgent=False)
+            places = [self._emit(spec, 0 if index else FIRST, transaction) for index, spec in enumerate(opening)]
+        else:
+            self._make_room(rows.sizes, grows=True, urgent=False)
         locations, wanted = array("Q"), len(rows)
         while len(locations) < wanted:
             first, position = len(locations), self.position
             room = self._limit - self.offset
-            data, places = frames_of(self._codec, rows, first, kind, transaction, position, self._write_start, room)
-            if not places:
+            data, found = frames_of(
+                self._codec, rows, first, kind, transaction, position, self._write_start, room, flags, ending
+            )
+            if not found:
                 self._roll()
                 continue
             self._parts.append(data)
@@ -125,13 +135,14 @@ class LogWriter:
             self.offset += len(data)
             self._fits(self.offset)
             if first:
-                locations.extend(places)
+                locations.extend(found)
             else:
-                locations = places
+                locations = found
             tail = self.tail
-            tail.live += len(places)
-            tail.ever += len(places)
+            tail.live += len(found)
+            tail.ever += len(found)
             tail.volume += rows.bounds[len(locations)] - rows.bounds[first]
+        self._account(opening, places, transaction)
         self.stopped = False
         self.high_key = max(self.high_key, rows.keys[-1])
         return locations

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from openmsmq.packet import UserMessage
+from openmsmq.packet.reader import Reader
 
 Token = TypeVar("Token")
 
@@ -51,17 +52,30 @@ class Established:
     window: int
 
 
-@dataclass(frozen=True, slots=True)
 class MessageReceived:
     """A UserMessage, OrderAck or FinalAck.
 
-    If there is a `receipt`, the packet is recoverable: call `MqqbSession.durable(receipt)` when its acceptance or
-    refusal is synced. `packet` is the received packet with the SessionHeader.
+    Attributes:
+        packet: the received packet with the SessionHeader.
+        receipt: not None if the packet is recoverable: call `MqqbSession.durable(receipt)` when its acceptance or
+            refusal is synced.
+        is_plain: whether the packet is plain (`packet/plain_packets.c`).
     """
 
-    message: UserMessage
-    packet: bytes
-    receipt: int | None
+    __slots__ = ("_message", "is_plain", "packet", "receipt")
+
+    def __init__(self, message: UserMessage | None, packet: bytes, receipt: int | None) -> None:
+        """`message` is None for a plain packet, which is only read if needed."""
+        self._message = message
+        self.packet = packet
+        self.receipt = receipt
+        self.is_plain = message is None
+
+    @property
+    def message(self) -> UserMessage:
+        if self._message is None:
+            self._message = UserMessage.unpack(Reader(self.packet, "UserMessage"))
+        return self._message
 
 
 @dataclass(frozen=True, slots=True)

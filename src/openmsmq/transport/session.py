@@ -17,10 +17,10 @@ After `Closed`, calls have no effect; late ones, such as after a sync, are allow
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 from openmsmq.packet import BadPacket, UserMessage
-from openmsmq.packet.framing import LARGEST_INTERNAL_PACKET, READ_SIZE, Framer
+from openmsmq.packet.framing import LARGEST_INTERNAL_PACKET, READ_SIZE, SESSION_HEADER_SIZE, Framer
 from openmsmq.packet.headers import NO_GUID, BaseHeader, SessionHeader
 from openmsmq.packet.internal import (
     RECOVERABLE_ACK_TIMEOUT,
@@ -57,6 +57,12 @@ from openmsmq.transport.states import (
     Timer,
 )
 from openmsmq.transport.window import FLAG_BITS, MAXIMUM_UNSAVED, Receiving, SendWindow, Window
+
+try:
+    from openmsmq.packet import plain_packets
+except ImportError:  # not built here: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        plain_packets = None
 
 RECOVERABLE_DELIVERY = 1  # UserHeader.Flags.DM; 0 is express
 ROUND_TRIPS = 8  # RecoverableAckSendTimeout, in round trips (3.1.5.3.2)
@@ -240,7 +246,7 @@ class MqqbSession(Generic[Token]):
     def _read_packet(self, base: BaseHeader, packet: bytes, now: float) -> None:
         if not base.internal:
             self._look_up(SessionEvent.USER_MESSAGE)
-            self._receive_message(packet, now)
+            self._receive_message(base, packet, now)
             return
         internal = parse_internal(packet)
         action, state = self._look_up(self._stimulus(internal))
@@ -331,23 +337,23 @@ class MqqbSession(Generic[Token]):
 
     # -- messages and acknowledgments ---------------------------------------------------------------------------------
 
-    def _receive_message(self, packet: bytes, now: float) -> None:
+    def _receive_message(self, base: BaseHeader, packet: bytes, now: float) -> None:
         """Process a UserMessage: count it, process its SessionHeader, and leave its outcome to the owner (deviation
         D-89)."""
-        reader = Reader(packet, "UserMessage")
-        message = UserMessage.unpack(reader)
-        if reader.remaining:
-            raise BadPacket(f"UserMessage: {reader.remaining} bytes follow the headers")
-        if message.user.delivery > RECOVERABLE_DELIVERY:
-            raise BadPacket(f"UserHeader: delivery mode {message.user.delivery}, allowed: 0 and 1")
-        recoverable = message.user.delivery == RECOVERABLE_DELIVERY
+        message: UserMessage | None = None
+        delivery = plain_packets.delivery(packet) if plain_packets is not None else -1
+        if delivery < 0:
+            message = _unpacked(packet)
+            delivery = message.user.delivery
+        recoverable = delivery == RECOVERABLE_DELIVERY
         receipt = self._receiving.count(recoverable)
         self._active = True
-        if message.session is not None:
-            self._read_acknowledgment(message.session, now)
+        session = SessionHeader.unpack(Reader(packet[-SESSION_HEADER_SIZE:])) if base.has_session else None
+        if session is not None:
+            self._read_acknowledgment(session, now)
         self._events.append(MessageReceived(message, packet, receipt))
-        if message.session is not None and self._receiving.differs_from(message.session):
-            self._close_for_counts(message.session)
+        if session is not None and self._receiving.differs_from(session):
+            self._close_for_counts(session)
             return
         self._acknowledge_in_time(now, recoverable)
 
@@ -450,6 +456,17 @@ class MqqbSession(Generic[Token]):
     def _take_events(self) -> list[Event[Token]]:
         events, self._events = self._events, []
         return events
+
+
+def _unpacked(packet: bytes) -> UserMessage:
+    """Parse a UserMessage. Raises BadPacket."""
+    reader = Reader(packet, "UserMessage")
+    message = UserMessage.unpack(reader)
+    if reader.remaining:
+        raise BadPacket(f"UserMessage: {reader.remaining} bytes follow the headers")
+    if message.user.delivery > RECOVERABLE_DELIVERY:
+        raise BadPacket(f"UserHeader: delivery mode {message.user.delivery}, allowed: 0 and 1")
+    return message
 
 
 def _everybody(_: EstablishConnection) -> bool:

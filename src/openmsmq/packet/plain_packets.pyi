@@ -1,0 +1,9 @@
+from array import array
+
+Found = tuple[bytes, array[int], array[int], array[int], array[int], list[bytes]]
+
+def delivery(packet: bytes, /) -> int: ...
+def envelopes(packets: list[bytes], /) -> list[bytes]: ...
+def records(
+    packets: list[bytes], forms: list[tuple[bytes, int]], layout: bytes, sequence: int, seconds: int, /
+) -> Found: ...
