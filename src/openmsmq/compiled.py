@@ -14,9 +14,10 @@ from typing import Final
 # Modules on the path of a call from the socket to the disk and back, and others that gain from compilation;
 # docs/performance.md has measurements.
 _OF_OPENMSMQ: Final = (
-    "peering.arrival", "peering.memory", "peering.plain_arrival", "peering.sender", "peering.sequences",
+    "peering.arrival", "peering.memory", "peering.plain_arrival", "peering.plain_departure",
+    "peering.sender", "peering.sequences",
     "model.admission", "model.histogram", "model.lookup_id",
-    "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
+    "packet.stream", "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.cleanups", "protocols.dispatch", "protocols.environment", "protocols.first_messages",
     "protocols.management", "protocols.fast_path", "protocols.fast_remote_reads", "protocols.qm2qm",
     "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
@@ -25,7 +26,8 @@ _OF_OPENMSMQ: Final = (
     "queueing.consumer_groups", "queueing.descriptors", "queueing.handles",
     "queueing.message_locks", "queueing.machine", "queueing.manager", "queueing.outbox", "queueing.outgoing",
     "queueing.outgoing_queues", "queueing.queue", "queueing.reading", "queueing.records",
-    "queueing.registry", "queueing.sending", "queueing.sinks", "queueing.sorted_keys", "queueing.source_names",
+    "queueing.registry", "queueing.removals", "queueing.sending", "queueing.sinks",
+    "queueing.sorted_keys", "queueing.source_names",
     "queueing.staged_writes", "queueing.storage", "queueing.subqueues",
     "queueing.transactions", "queueing.unit_of_work", "queueing.waiting_line",
     "store.batch", "store.bookkeeping", "store.columns", "store.committer",
@@ -48,6 +50,7 @@ WRITTEN_IN_C: Final = (
     "msrpc.rpc.requests",
     "msrpc.rpc.whole_pdu_headers",
     "openmsmq.flight.checksums",
+    "openmsmq.packet.outgoing_packets",
     "openmsmq.packet.plain_packets",
     "openmsmq.protocols.receive_stubs",
     "openmsmq.protocols.send_stubs",

@@ -12,9 +12,9 @@ from msrpc.rpc.ntlm import NtlmAcceptor, ServerNames, nt_hash
 from msrpc.rpc.pac import unpack_logon_information
 from msrpc.rpc.spnego import SpnegoAcceptor, ntlm_login
 from openmsmq.packet.errors import BadPacket
-from openmsmq.packet.framing import Framer
 from openmsmq.packet.internal import parse_internal
 from openmsmq.packet.message_packet import MessagePacket
+from openmsmq.packet.stream import Framer, is_internal
 from openmsmq.store import Store, StoreError
 from openmsmq.store.errors import UnknownFormat
 from openmsmq.store.fsck import repair, verify
@@ -84,9 +84,8 @@ def fuzz_packets(data: bytes) -> None:
     framer = Framer()
     try:
         framer.feed(data)
-        while (found := framer.next()) is not None:
-            header, packet = found
-            if header.internal:
+        while (packet := framer.next()) is not None:
+            if is_internal(packet):
                 parse_internal(packet)
             else:
                 message = MessagePacket.unpack(packet)

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openmsmq.packet import BadPacket, UserMessage
-from openmsmq.packet.framing import READ_SIZE, Framer
 from openmsmq.packet.headers import NO_GUID, MessagePropertiesHeader, SessionHeader
 from openmsmq.packet.internal import (
     ConnectionParameters,
@@ -25,6 +24,7 @@ from openmsmq.packet.internal import (
     parse_internal,
 )
 from openmsmq.packet.reader import Reader
+from openmsmq.packet.stream import READ_SIZE, Framer
 from openmsmq.packet.user_message import MAXIMUM_PACKET
 
 CLIENT = bytes.fromhex("d1587355509195954997b6e611ea26c6")
@@ -65,7 +65,7 @@ def packets(data: bytes, framer: Framer | None = None) -> list[bytes]:
     framer.feed(data)
     found = []
     while (packet := framer.next()) is not None:
-        found.append(packet[1])
+        found.append(packet)
     return found
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from openmsmq.packet import UserMessage as Parsed
-from openmsmq.packet.framing import Framer
 from openmsmq.packet.internal import FinalAckBody, OrderAckBody, PingPacket, SessionAck, parse_internal
 from openmsmq.packet.queue_names import QueueName
 from openmsmq.packet.reader import Reader
+from openmsmq.packet.stream import Framer, is_internal
 from openmsmq.peering.pinging import answer_to
 from packets import building as make
 from packets import checker, names, pings
@@ -88,8 +88,8 @@ def parse(data: bytes) -> Parsed:
     assert framer.next() is None
     framer.feed(data[20:])
     found = framer.next()
-    assert found is not None and not found[0].internal and framer.next() is None
-    return Parsed.unpack(Reader(found[1]))
+    assert found is not None and not is_internal(found) and framer.next() is None
+    return Parsed.unpack(Reader(found))
 
 
 def compare(packet: Packet, parsed: Parsed) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from openmsmq.packet import UserMessage
-from openmsmq.packet.framing import Framer
 from openmsmq.packet.headers import SHA1, MessagePropertiesHeader, SessionHeader, UserHeader
 from openmsmq.packet.internal import InternalPacket, parse_internal
 from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.packet.reader import Reader
+from openmsmq.packet.stream import Framer, is_internal
 from openmsmq.transport import Acknowledged, Closed, CloseReason, Event, MessageReceived, MqqbSession, SessionSettings
 
 ALICE, BOB, CAROL = (bytes([number]) * 16 for number in (1, 2, 3))
@@ -29,7 +29,7 @@ def packets(data: bytes) -> list[InternalPacket | UserMessage]:
     framer.feed(data)
     found: list[InternalPacket | UserMessage] = []
     while (packet := framer.next()) is not None:
-        found.append(parse_internal(packet[1]) if packet[0].internal else UserMessage.unpack(Reader(packet[1])))
+        found.append(parse_internal(packet) if is_internal(packet) else UserMessage.unpack(Reader(packet)))
     assert not framer.has_partial
     return found
 

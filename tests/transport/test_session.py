@@ -135,7 +135,7 @@ def test_a_bit_is_sent_after_the_sync_even_if_nothing_else_arrives() -> None:
     assert (header.ack_sequence_number, header.recoverable_ack_flags) == (1, 0)
     assert alice.receive(SessionAck(header).pack(), 500) == [] and alice.room == 64
     assert arrived.receipt == 1
-    bob.durable(arrived.receipt, 9_000)
+    bob.durable([arrived.receipt], 9_000)
     assert acks(bob) == [] and bob.next_deadline == 9_500
     bob.tick(9_500)
     (header,) = acks(bob)
@@ -151,7 +151,7 @@ def test_33_recoverable_messages_get_33_bits_and_none_twice() -> None:
     headers = []
     for event in received(bob.receive(alice.data_to_send(), 0)):
         assert event.receipt
-        bob.durable(event.receipt, 1)
+        bob.durable([event.receipt], 1)
         headers += acks(bob)
     bob.tick(501)
     headers += acks(bob)
@@ -176,7 +176,7 @@ def test_70000_messages_on_one_session_are_all_acknowledged() -> None:
         for event in received(events):
             arrived += 1
             if event.receipt:
-                bob.durable(event.receipt, now)
+                bob.durable([event.receipt], now)
         events += exchange(alice, bob, now)
         if not events:
             now += 10_000
@@ -204,8 +204,8 @@ def test_the_same_recoverable_message_twice_gets_two_bits() -> None:
     for token in range(2):
         alice.send(twice, token, 0)
     assert [event.receipt for event in received(bob.receive(alice.data_to_send(), 0))] == [1, 2]
-    bob.durable(2, 1)
-    bob.durable(1, 1)
+    bob.durable([2], 1)
+    bob.durable([1], 1)
     bob.tick(501)
     assert done(exchange(alice, bob, 501)) == [0, 1]
 
@@ -377,7 +377,7 @@ def test_unacknowledged_messages_return_in_the_order_of_sending(end: str) -> Non
         alice.send(message(recoverable=token % 2 == 0), token, 1)
     first, *_ = received(bob.receive(alice.data_to_send(), 1))
     assert first.receipt
-    bob.durable(first.receipt, 2)
+    bob.durable([first.receipt], 2)
     bob.tick(502)
     exchange(alice, bob, 502)
     (event,) = getattr(alice, end)()
@@ -391,7 +391,7 @@ def test_a_sync_that_ends_after_the_session_is_harmless() -> None:
     (event,) = received(bob.receive(alice.data_to_send(), 0))
     bob.disconnected()
     assert event.receipt
-    bob.durable(event.receipt, 1)
+    bob.durable([event.receipt], 1)
     assert bob.data_to_send() == b"" and bob.next_deadline is None
 
 

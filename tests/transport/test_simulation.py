@@ -43,7 +43,7 @@ class Manager:
         while self.syncing and self.syncing[0][0] <= now:
             _, number, receipt, session = self.syncing.popleft()
             self.stored.append(number)
-            session.durable(receipt, now)
+            session.durable([receipt], now)
 
     def handle(self, events: list[Event[tuple[int, bool]]], now: float, disk: random.Random) -> None:
         for event in events:

@@ -12,16 +12,12 @@
 #include <Python.h>
 #include "../record/record_writer.h"
 #include "../store/column.h"
+#include "packet_offsets.h"
 
-/* Offsets in a packet: BaseHeader, and UserHeader up to the queue names. */
-enum { BASE_FLAGS = 2, SIGNATURE_OF = 4, PACKET_SIZE = 8, TO_QUEUE = 12, USER = 16, SENT = USER + 36, MESSAGE_ID = USER + 40,
-       USER_FLAGS = USER + 44, NAMES = USER + 48 };
-/* Offsets in SecurityHeader and MessagePropertiesHeader. */
+/* Offsets in a SecurityHeader. */
 enum { SENDER_SIZE = 2, KEY_SIZE = 4, SIGNATURE_SIZE = 6, CERTIFICATE_SIZE = 8, PROVIDER_SIZE = 12, SECURITY_END = 16 };
-enum { ACKNOWLEDGE = 0, LABEL_UNITS = 1, CLASS = 2, CORRELATION = 4, BODY_TYPE = 24, TAG = 28, BODY_SIZE = 32,
-       ALLOCATED = 36, PRIVACY = 40, HASH = 44, CIPHER = 48, EXTENSION_SIZE = 52, PROPERTIES_END = 56 };
 
-enum { VERSION = 0x10, PRIORITY = 7, HAS_SESSION = 0x10, SESSION_HEADER = 16, ENCRYPTED = 0x20 };
+enum { VERSION = 0x10, HAS_SESSION = 0x10, SESSION_HEADER = 16, ENCRYPTED = 0x20 };
 enum { HAS_SECURITY = 1 << 19, HAS_PROPERTIES = 1 << 21 };
 /* UserHeader.Flags of plain packets: RC, DM, JN, JP, DQ, AQ, RQ, SH and PH. */
 enum { PLAIN_FLAGS = 0x1F | 3 << 5 | 3 << 8 | 0x1FF << 10 | HAS_SECURITY | HAS_PROPERTIES };
@@ -143,6 +139,13 @@ static PyObject *delivery(PyObject *module, PyObject *packet)
     Plain plain;
     (void)module;
     return PyLong_FromLong(read_item(&plain, packet) ? plain.delivery : -1);
+}
+
+static PyObject *properties(PyObject *module, PyObject *packet)
+{
+    Plain plain;
+    (void)module;
+    return PyLong_FromLong(read_item(&plain, packet) ? (long)plain.properties : -1);
 }
 
 /* --------------------------------------------------------------------------------------------------------- envelopes */
@@ -331,6 +334,7 @@ end:
 
 static PyMethodDef functions[] = {
     {"delivery", delivery, METH_O, "delivery(packet): of a plain packet, 0 or 1; -1 for others"},
+    {"properties", properties, METH_O, "properties(packet): offset of its MessagePropertiesHeader; -1 if it is not plain"},
     {"envelopes", envelopes, METH_O, "envelopes(packets): of the plain packets at the beginning"},
     {"records", records, METH_VARARGS,
      "records(packets, forms, layout, sequence, seconds): for the plain packets at the beginning that have not expired, "

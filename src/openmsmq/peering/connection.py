@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from openmsmq.packet import UserMessage
@@ -123,11 +123,20 @@ class PeerConnection(asyncio.Protocol):
         if self.session.unsent >= WRITE_BUFFER:
             self.flush()
 
+    def send_packets(self, packets: list[bytes], tokens: Sequence[Any], recoverable: bool) -> int:
+        """Send packets of plain messages as long as there is `room`. Returns their number."""
+        count = 0
+        while count < len(packets) and self.room:
+            self.session.send_packet(packets[count], tokens[count], recoverable, self.now)
+            count += 1
+            if self.session.unsent >= WRITE_BUFFER:
+                self.flush()
+        return count
+
     def durable(self, receipts: list[int]) -> None:
         """Note that the outcomes of these packets are durable."""
         if not self._over:
-            for receipt in receipts:
-                self.session.durable(receipt, self.now)
+            self.session.durable(receipts, self.now)
             self.flush()
 
     def set_window(self, size: int) -> None:

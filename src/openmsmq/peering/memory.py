@@ -81,6 +81,20 @@ class Duplicates:
         """Record that a message has arrived."""
         self._history.add(*_key(identifier), now)
 
+    def add_all(self, identifiers: Sequence[bytes], now: float) -> bool:
+        """Record that messages have arrived. Returns False, with nothing changed, if one of them has arrived before."""
+        at = 0
+        while at < len(identifiers):
+            source, start, numbers = identifiers[at][:16], at, []
+            while at < len(identifiers) and identifiers[at].startswith(source):
+                numbers.append(int.from_bytes(identifiers[at][16:], "little"))
+                at += 1
+            if not self._history.add_all(source, numbers, now):
+                for identifier in identifiers[:start]:
+                    self.forget(identifier)
+                return False
+        return True
+
     def forget(self, identifier: bytes) -> None:
         """Forget a message that could not be stored: the peer will resend it."""
         self._history.forget(*_key(identifier))

@@ -165,7 +165,7 @@ async def _converse(
                     report.step = SendProgress.SEND
                     _send(session, own, name, message, transactional, report, now)
             elif isinstance(event, MessageReceived) and event.receipt is not None:
-                session.durable(event.receipt, now)
+                session.durable([event.receipt], now)
     writer.write(session.data_to_send())
     if pending is not None:
         pending.cancel()

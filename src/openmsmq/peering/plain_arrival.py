@@ -102,16 +102,10 @@ class PlainArrival:
             packets, [form.row for form in forms], WRITTEN, manager.changes.sequence + 1, manager.clock() // 1000
         )
         recoverable, count = forms[0].recoverable, len(keys)
-        if not count:
+        if not count or not duplicates.add_all(identifiers, now):
             return 0
-        added: list[bytes] = []
         is_stored = False
         try:
-            for identifier in identifiers:
-                if duplicates.seen(identifier, now):
-                    return 0
-                duplicates.add(identifier, now)
-                added.append(identifier)
             sizes = array("I")
             if recoverable:
                 records, sizes, bounds = compact_rows(records, bounds)
@@ -124,6 +118,6 @@ class PlainArrival:
                 duplicates.stored(plan)
         finally:
             if not is_stored:
-                for identifier in added:
+                for identifier in identifiers:
                     duplicates.forget(identifier)
         return count if is_stored else 0

@@ -24,6 +24,7 @@ from openmsmq.packet.headers import NO_GUID, DebugHeader
 from openmsmq.packet.internal import FinalAckBody, OrderAckBody
 from openmsmq.packet.queue_names import NameType
 from openmsmq.peering.durable import Route
+from openmsmq.peering.plain_departure import PlainDeparture, PlainPackets
 from openmsmq.peering.sequences import QueueSequence, Sequences
 from openmsmq.protection.departure import DepartureProtection
 from openmsmq.protection.faults import ProtectionError
@@ -39,11 +40,18 @@ STORE_RETRY = 5.0  # seconds until the next attempt to store sequence numbers af
 
 
 class SentMessage(NamedTuple):
-    """A sent message: its body is dropped when it is no longer needed. `number` is the sequence number of a
-    transactional message."""
+    """A sent message.
+
+    Attributes:
+        queue: where it is.
+        key: its lookup identifier.
+        message: None if it is plain (`plain_departure`); its body is dropped when it is no longer needed.
+        number: the sequence number of a transactional message.
+    """
 
     queue: OutgoingQueue
-    message: Message
+    key: int
+    message: Message | None
     number: int | None
 
 
@@ -69,6 +77,7 @@ class MessageSender:
         self._manager, self._sequences, self._departure, self._routing = manager, sequences, protection, routing
         self._report_queue, self._when_durable, self._wake, self._later = report_queue, when_durable, wake, later
         self._now = monotonic
+        self._plain = PlainDeparture(manager, self._packet)
         self._ready: dict[tuple[int, int], Message] = {}  # queue and message -> numbered message that was not sent yet
 
     def _seconds(self) -> int:
@@ -86,6 +95,16 @@ class MessageSender:
             logger.error("messages for %s wait; next attempt in %d s: %s", queue.destination, STORE_RETRY, error)
             self._later(STORE_RETRY, partial(self._wake, queue))
             return None
+
+    def next_plain(self, queue: OutgoingQueue, most: int) -> tuple[PlainPackets, list[SentMessage]] | None:
+        """Take the next messages of a queue, at most `most`, if the first one is plain; see `plain_departure`."""
+        if self._sequences.get(queue) is not None:
+            return None
+        found = self._plain.packets(queue, most)
+        if found is None:
+            return None
+        self._manager.outgoing.lock(queue, found.keys)
+        return found, [SentMessage(queue, key, None, None) for key in found.keys]
 
     def _next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, SentMessage] | None:
         outgoing = self._manager.outgoing
@@ -266,9 +285,21 @@ class MessageSender:
     def arrived(self, tokens: Iterable[Sent]) -> None:
         """Complete messages that the peer has acknowledged. Transactional messages also wait for their OrderAck."""
         by_queue: dict[OutgoingQueue, list[Message]] = {}
+        plain: dict[OutgoingQueue, list[int]] = {}
         for token in tokens:
-            if token is not None and token.number is None and not token.queue.deleted:
+            if token is None or token.number is not None or token.queue.deleted:
+                continue
+            if token.message is None:
+                plain.setdefault(token.queue, []).append(token.key)
+            else:
                 by_queue.setdefault(token.queue, []).append(token.message)
+        for queue, keys in plain.items():
+            left = [key for key in keys if key in queue.entries]
+            if not self._manager.outgoing.transferred_alone(queue, left):  # resent; the peer detects duplicates
+                why = "the disk is full, or the store has failed"
+                logger.error("messages for %s were sent but cannot be removed: %s", queue.destination, why)
+                for key in left:
+                    self.put_back(queue, key)
         for queue, messages in by_queue.items():
             present = [message for message in messages if message.lookup_identifier in queue.entries]
             try:
@@ -374,7 +405,7 @@ def _token(queue: OutgoingQueue, message: Message, number: int | None) -> SentMe
     """Return the fields of a message that are needed until it is acknowledged: its body only for a journal copy."""
     if not message.journaling_requested:
         message.body = b""
-    return SentMessage(queue, message, number)
+    return SentMessage(queue, message.lookup_identifier, message, number)
 
 
 @lru_cache(NAMES_KEPT)

@@ -385,10 +385,10 @@ class MessageService:
         for token in event.unacknowledged:
             if token is None:
                 continue
-            if self._options.transfers is not None:
+            if self._options.transfers is not None and token.message is not None:
                 self._options.transfers.lost(token.message)
             if token.number is None:
-                self._sender.put_back(token.queue, token.message.lookup_identifier)
+                self._sender.put_back(token.queue, token.key)
         for destination in destinations:
             if event.reason is CloseReason.REFUSED:
                 destination.record(ConnectionStatus.CONNECTION_REFUSED, self._seconds(), destination.reaching.hop)
@@ -426,31 +426,46 @@ class MessageService:
     # -- sending -------------------------------------------------------------------------------------------------
 
     def _pump(self, destination: Destination) -> None:
-        """Send messages, one of each queue in rotation, until the window is full."""
+        """Send messages, of each queue in rotation, until the window is full."""
         connection = destination.connection
         if connection is None or connection.is_over:
             return
         transfers = self._options.transfers
+        share = max(1, connection.room // max(1, len(destination.queues)))
         while connection.room and (queue := destination.next_queue()) is not None:
+            if transfers is None and self._send_plain(connection, queue, share):
+                destination.turn()
+                continue
             following = self._sender.next(queue, connection.session.peer)
             if following is None:
                 destination.remove_idle(queue)
                 continue
             packet, token = following
             connection.send(packet, token)
-            if transfers is not None:
+            if transfers is not None and token.message is not None:
                 transfers.sent(str(queue.destination), token.message)
             if self._reports is not None:
                 self._reports.sent(packet, connection.address)
             destination.turn()
         connection.flush()
 
+    def _send_plain(self, connection: PeerConnection, queue: OutgoingQueue, share: int) -> bool:
+        """Send plain messages of a queue, up to its share of the window. Returns whether there were any."""
+        found = self._sender.next_plain(queue, min(share, connection.room))
+        if found is None:
+            return False
+        plain, tokens = found
+        sent = connection.send_packets(plain.packets, tokens, plain.recoverable)
+        for token in tokens[sent:]:
+            self._sender.put_back(queue, token.key)
+        return True
+
     def acknowledged(self, connection: PeerConnection, tokens: tuple[Sent, ...]) -> None:
         """See `connection.ConnectionOwner`. Transactional messages also wait for their OrderAck."""
         self._sender.arrived(tokens)
         if self._options.transfers is not None:
             for token in tokens:
-                if token is not None:
+                if token is not None and token.message is not None:
                     self._options.transfers.acknowledged(token.message)
         for destination in list(self._serving.get(connection, ())):
             self._pump(destination)

@@ -9,7 +9,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include "stub_reader.h"
-#include "record_reader.h"
+#include "../record/record_reader.h"
 #include "stub_writer.h"
 
 enum { PACKET_VERSION = 0x10, LONGEST_NAME = 1024, LONGEST_KEPT = 8192 };

@@ -8,7 +8,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include "stub_reader.h"
-#include "record_reader.h"
+#include "../record/record_reader.h"
 #include "stub_writer.h"
 
 /* Sizes of headers, for UserHeader without names, and offsets of its fields ([MS-MQMQ] 2.2.19, 2.2.20). */

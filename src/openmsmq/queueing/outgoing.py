@@ -25,6 +25,7 @@ from openmsmq.queueing.outgoing_queues import ConnectorQueue, ForeignSite, Outgo
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import Lock, LockKind
 from openmsmq.queueing.registry import Registry
+from openmsmq.queueing.removals import remove_all
 from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.store import Operation
 
@@ -122,6 +123,42 @@ class OutgoingQueues:
             queue.lock(key, Lock(LockKind.TRANSFER, queue))
             return message
         return None
+
+    def heads(self, queue: OutgoingQueue, most: int, size: int) -> tuple[list[int], list[bytes]]:
+        """Return the first available messages that may be sent, with their records: up to `most`, and as many of them
+        as have up to `size` bytes. None while any message is due that its timer has not removed yet, or if one cannot
+        be read; see `take`."""
+        if not self.online or queue.on_hold or queue.deleted or self._changes.is_something_due():
+            return [], []
+        keys: list[int] = []
+        records: list[bytes] = []
+        for key in queue.heads(most):
+            size -= queue.size_of(key)
+            if size < 0:
+                break
+            keys.append(key)
+        locations = queue.locations(keys)
+        stored = [location for location in locations if location is not None]
+        try:
+            read = iter(self._changes.store.read_all(stored))
+        except (*UNREADABLE, OSError):
+            return [], []
+        for index, location in enumerate(locations):
+            record = next(read) if location is not None else queue.held_record(keys[index])
+            if record is None:  # an uncommitted send
+                return keys[:index], records
+            records.append(record)
+        return keys, records
+
+    def lock(self, queue: OutgoingQueue, keys: list[int]) -> None:
+        """Lock messages of `heads` until `transferred_alone` or `put_back`."""
+        for key in keys:
+            queue.lock(key, Lock(LockKind.TRANSFER, queue))
+
+    def transferred_alone(self, queue: OutgoingQueue, keys: list[int]) -> bool:
+        """`transferred` for locked messages of this queue manager that request no copy. Returns False, with nothing
+        changed, if that fails."""
+        return remove_all(self._changes, [queue] * len(keys), keys, queue.locations(keys), locked=True)
 
     def transferred(self, queue: OutgoingQueue, messages: Iterable[Message], also: Iterable[Operation] = ()) -> None:
         """Remove messages that the destination or the next hop has received, and put the requested copies into the

@@ -12,7 +12,7 @@ from typing import Final
 from openmsmq.model.constants import INFINITE, MessageClass, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import HResult, MessageStorageFailed, MsmqError, QueueDeleted, TransactionSequence
 from openmsmq.model.exhaustion import OutOfResources, exhausted
-from openmsmq.model.lookup_id import lookup_id, sequence_of
+from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
 from openmsmq.queueing.auditing import Auditor, AuditRecord
 from openmsmq.queueing.change_set import ChangeSet, is_received_alone
@@ -27,13 +27,14 @@ from openmsmq.queueing.descriptors import (
 )
 from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.outbox import Outbox
-from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, locations_of, runs
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, locations_of
+from openmsmq.queueing.removals import remove_all
 from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.queueing.timers import Timers
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction
 from openmsmq.queueing.waiting_line import WaitingLine, is_waiting
-from openmsmq.store import Remove, RemoveMany, StoreFailed, StoreFull
+from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
 
@@ -138,42 +139,7 @@ class ReadOperations:
     def take_batch(self, queues: list[Queue], positions: list[int], locations: list[int | None]) -> bool:
         """Remove unlocked messages whose removal has no side effects: one position and location per queue, all or none.
         Returns False, with nothing changed, if that fails."""
-        return self._take_all(queues, positions, locations, locked=False)
-
-    def _take_all(
-        self, queues: list[Queue], positions: list[int], locations: list[int | None], *, locked: bool
-    ) -> bool:
-        """Do what `take_batch` does for available or `locked` messages. The change has no consequences, so it needs no
-        `ChangeSet`."""
-        changes = self._changes
-        if changes.has_failed:
-            return False
-        try:
-            self._remove_stored(positions, locations)
-        except (StoreFull, StoreFailed):
-            return False
-        try:
-            for queue, start, end in runs(queues):
-                if locked:
-                    queue.remove_locked(positions[start:end])
-                else:
-                    queue.remove_available(positions[start:end])
-        except Exception as error:  # memory and log disagree: ends the process
-            changes.fail(error)
-        return True
-
-    def _remove_stored(self, positions: list[int], locations: list[int | None]) -> None:
-        """Remove messages from the store; `locations` is None for those in memory."""
-        keys: list[int] = []
-        places: list[int] = []
-        for index, location in enumerate(locations):
-            if location is not None:
-                keys.append(sequence_of(positions[index]))
-                places.append(location)
-        if len(keys) == 1:
-            self._changes.store.append([Remove(keys[0], places[0])])
-        elif keys:
-            self._changes.store.append([RemoveMany(keys, places)])
+        return remove_all(self._changes, queues, positions, locations, locked=False)
 
     @staticmethod
     def start_batch(descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> None:
@@ -198,7 +164,7 @@ class ReadOperations:
     def end_batch(self, descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> bool:
         """Remove messages for which `fast_path_queue_of` returned a queue, all or none. Returns False, with nothing
         changed, if that fails."""
-        if not self._take_all(queues, positions, locations_of(queues, positions), locked=True):
+        if not remove_all(self._changes, queues, positions, locations_of(queues, positions), locked=True):
             return False
         for descriptor, position in zip(descriptors, positions, strict=True):
             descriptor.held.discard(position)

@@ -26,5 +26,5 @@ READ: Final = _layout(
     "time_to_reach_queue", "time_to_be_received", "sent_time", "arrival_time", "privacy_level", "hash_algorithm",
     "encryption_algorithm", "sender_identifier_type", "authentication_provider_type", "tail_size", "identifier",
     "correlation_identifier", "source_machine_identifier", "connector_type_identifier", "transaction_identifier",
-    "abort_count", "move_count", "last_move_time",
+    "abort_count", "move_count", "last_move_time", "sent_milliseconds",
 ) + DESCRIPTION  # fmt: skip

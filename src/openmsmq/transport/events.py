@@ -57,7 +57,7 @@ class MessageReceived:
 
     Attributes:
         packet: the received packet with the SessionHeader.
-        receipt: not None if the packet is recoverable: call `MqqbSession.durable(receipt)` when its acceptance or
+        receipt: not None if the packet is recoverable: call `MqqbSession.durable` when its acceptance or
             refusal is synced.
         is_plain: whether the packet is plain (`packet/plain_packets.c`).
     """

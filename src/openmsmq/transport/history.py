@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from typing import Final
 
 LIFETIME: Final = 30 * 60_000  # note 47
@@ -99,6 +100,25 @@ class DuplicateHistory:
         self._count += len(known.chunk_of) - before
         self._sources.move_to_end(source)
         self._bound(source, known)
+
+    def add_all(self, source: bytes, message_ids: Sequence[int], now: float) -> bool:
+        """`add` many messages of one source. Returns False, with nothing added, if one of them was received before."""
+        self.tick(now)
+        known = self._sources.get(source)
+        if known is None:
+            known = _Known()
+        else:
+            self._tidy(known, now)
+        chunk_of = known.chunk_of
+        if len(set(message_ids)) < len(message_ids) or any(number in chunk_of for number in message_ids):
+            return False
+        self._sources[source] = known
+        for number in message_ids:
+            known.add(number, now, self._chunk)
+        self._count += len(message_ids)
+        self._sources.move_to_end(source)
+        self._bound(source, known)
+        return True
 
     def forget(self, source: bytes, message_id: int) -> None:
         """Remove a message that could not be stored and will be sent again."""

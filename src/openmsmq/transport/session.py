@@ -16,12 +16,11 @@ After `Closed`, calls have no effect; late ones, such as after a sync, are allow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic
 
 from openmsmq.packet import BadPacket, UserMessage
-from openmsmq.packet.framing import LARGEST_INTERNAL_PACKET, READ_SIZE, SESSION_HEADER_SIZE, Framer
-from openmsmq.packet.headers import NO_GUID, BaseHeader, SessionHeader
+from openmsmq.packet.headers import NO_GUID, SessionHeader
 from openmsmq.packet.internal import (
     RECOVERABLE_ACK_TIMEOUT,
     ConnectionParameters,
@@ -31,6 +30,15 @@ from openmsmq.packet.internal import (
     parse_internal,
 )
 from openmsmq.packet.reader import Reader
+from openmsmq.packet.stream import (
+    LARGEST_INTERNAL_PACKET,
+    READ_SIZE,
+    SESSION_HEADER_SIZE,
+    Framer,
+    has_session,
+    is_internal,
+    with_session,
+)
 from openmsmq.packet.user_message import MAXIMUM_PACKET
 from openmsmq.transport.events import (
     Acknowledged,
@@ -176,32 +184,38 @@ class MqqbSession(Generic[Token]):
         A later `Acknowledged` or `Closed` contains the token. Raises LocalSessionError without `room`, or if the packet
         has more than 4 MiB.
         """
+        message.session = None
+        destination, recoverable = message.user.destination, message.user.delivery == RECOVERABLE_DELIVERY
+        may_piggyback = destination is None or not destination.is_order_queue
+        self.send_packet(message.pack(), token, recoverable, now, may_piggyback=may_piggyback)
+
+    def send_packet(
+        self, packet: bytes, token: Token, recoverable: bool, now: float, *, may_piggyback: bool = True
+    ) -> None:
+        """`send` for the packet of a UserMessage without SessionHeader."""
         if not self.room:
             raise LocalSessionError(
                 f"the window of {self.window.size} packets is full, or the state {self.state.name} is not OPEN"
             )
-        message.session = None
-        packet = message.pack()
         if len(packet) > MAXIMUM_PACKET:
             raise LocalSessionError(f"a packet of {len(packet)} bytes, at most {MAXIMUM_PACKET}")
-        self._sending.sent(token, message.user.delivery == RECOVERABLE_DELIVERY)
-        destination = message.user.destination
-        if self._piggybacks(now) and not (destination is not None and destination.is_order_queue):
-            message.session = self._acknowledgment()
-            packet = message.pack()
+        self._sending.sent(token, recoverable)
+        if may_piggyback and self._piggybacks(now):
+            packet = with_session(packet, self._acknowledgment())
         self._output += packet
         self._active = True
         self._deadlines.setdefault(Timer.ACK_WAIT, now + self._ack_wait)
 
-    def durable(self, receipt: int, now: float) -> None:
-        """Note that the outcome of a recoverable packet is synced, so that it will be acknowledged. May add to
+    def durable(self, receipts: Iterable[int], now: float) -> None:
+        """Note that the outcomes of recoverable packets are synced, so that they will be acknowledged. May add to
         `data_to_send`.
 
         Raises ValueError for an unknown receipt.
         """
         if self.state is SessionState.CLOSED:
             return
-        self._receiving.durable(receipt)
+        for receipt in receipts:
+            self._receiving.durable(receipt)
         self._acknowledge_in_time(now, recoverable=True)
 
     def set_window(self, size: int) -> None:
@@ -234,19 +248,20 @@ class MqqbSession(Generic[Token]):
 
     def _read_packets(self, now: float) -> None:
         while self.state is not SessionState.CLOSED:
-            found = self._framer.next()
-            if found is None:
+            packet = self._framer.next()
+            if packet is None:
                 break
             self._deadlines.pop(Timer.PACKET, None)
             self._received_ack = True
-            self._read_packet(*found, now)
+            self._read_packet(packet, now)
         if self.state is not SessionState.CLOSED and self._framer.has_partial:
             self._deadlines.setdefault(Timer.PACKET, now + self._settings.packet_timeout)
 
-    def _read_packet(self, base: BaseHeader, packet: bytes, now: float) -> None:
-        if not base.internal:
-            self._look_up(SessionEvent.USER_MESSAGE)
-            self._receive_message(base, packet, now)
+    def _read_packet(self, packet: bytes, now: float) -> None:
+        if not is_internal(packet):
+            if self.state is not SessionState.OPEN:  # the only state in which the table allows it
+                self._look_up(SessionEvent.USER_MESSAGE)
+            self._receive_message(packet, now)
             return
         internal = parse_internal(packet)
         action, state = self._look_up(self._stimulus(internal))
@@ -337,7 +352,7 @@ class MqqbSession(Generic[Token]):
 
     # -- messages and acknowledgments ---------------------------------------------------------------------------------
 
-    def _receive_message(self, base: BaseHeader, packet: bytes, now: float) -> None:
+    def _receive_message(self, packet: bytes, now: float) -> None:
         """Process a UserMessage: count it, process its SessionHeader, and leave its outcome to the owner (deviation
         D-89)."""
         message: UserMessage | None = None
@@ -348,7 +363,7 @@ class MqqbSession(Generic[Token]):
         recoverable = delivery == RECOVERABLE_DELIVERY
         receipt = self._receiving.count(recoverable)
         self._active = True
-        session = SessionHeader.unpack(Reader(packet[-SESSION_HEADER_SIZE:])) if base.has_session else None
+        session = SessionHeader.unpack(Reader(packet[-SESSION_HEADER_SIZE:])) if has_session(packet) else None
         if session is not None:
             self._read_acknowledgment(session, now)
         self._events.append(MessageReceived(message, packet, receipt))

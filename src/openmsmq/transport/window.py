@@ -6,7 +6,7 @@ Counts are unbounded here and have 16 bits on the wire, where they wrap (deviati
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Generic, NamedTuple
+from typing import Any, Final, Generic
 
 from openmsmq.packet.headers import SessionHeader
 from openmsmq.transport.events import RemoteSessionError, Token
@@ -61,6 +61,9 @@ class Receiving:
         """
         if not self._durable < receipt <= self._recoverable or receipt in self._durable_beyond:
             raise ValueError(f"receipt {receipt} was not issued, or was already reported")
+        if receipt == self._durable + 1 and not self._durable_beyond:
+            self._durable = receipt
+            return
         self._durable_beyond.add(receipt)
         while self._durable + 1 in self._durable_beyond:
             self._durable += 1
@@ -82,10 +85,10 @@ class Receiving:
         return self._received % _MODULUS, first, (1 << bits) - 1
 
 
-class _Sent(NamedTuple):
-    token: Any  # of type Token
-    number: int
-    recoverable: int  # number among recoverable packets; 0 for express
+class _Sent:
+    def __init__(self, token: Any, number: int) -> None:
+        self.token: Final = token  # of type Token
+        self.number: Final = number
 
 
 class SendWindow(Generic[Token]):
@@ -118,9 +121,9 @@ class SendWindow(Generic[Token]):
         self._sent += 1
         if recoverable:
             self._recoverable += 1
-            self._unsaved[self._recoverable] = _Sent(token, self._sent, self._recoverable)
+            self._unsaved[self._recoverable] = _Sent(token, self._sent)
         else:
-            self._express.append(_Sent(token, self._sent, 0))
+            self._express.append(_Sent(token, self._sent))
 
     def acknowledged(self, header: SessionHeader) -> tuple[Token, ...]:
         """Return the tokens that a SessionHeader acknowledges, in sending order (3.1.5.5.1 to 3.1.5.5.3).

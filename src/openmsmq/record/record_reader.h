@@ -1,14 +1,14 @@
 /* Reading a message record: its contents are declared in `record.fields`, its layout is computed by
-   `openmsmq.record.layouts`. Include stub_reader.h before. */
+   `openmsmq.record.layouts`. Needs `word_at`, which stub_reader.h has. */
 
-#include "../record/compact_record.h"
+#include "compact_record.h"
 
 /* Offsets of the fields of a record. */
 typedef struct {
     uint32_t size; /* of the fixed part */
     uint32_t version, priority, delivery, acknowledgements, journaling, tracing, authentication, flags, message_class, tag,
         body_type, time_to_reach, time_to_be_received, sent, arrived, privacy, hash, encryption, sender_type, provider_type,
-        tail, identifier, correlation, machine, connector, transaction, aborts, moves, last_move, lengths;
+        tail, identifier, correlation, machine, connector, transaction, aborts, moves, last_move, milliseconds, lengths;
     Description compact;
 } Layout;
 
