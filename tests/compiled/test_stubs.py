@@ -154,7 +154,8 @@ def test_records_of_sends() -> None:
     template = encode_message(machine)[: FIXED.size]
     for sequence in range(1, CASES):
         stub, sender = some_send(chance, bytes(20)), chance.choice((b"", SID))
-        form = (template, sender, NAME.encode(), len(NAME))
+        longest = chance.choice((INFINITE, INFINITE, 60))
+        form = (template, sender, NAME.encode(), len(NAME), longest)
         found, answers = send_stubs.records([stub], [form], WRITTEN, sequence, 1000, 7)
         if not answers:
             continue
@@ -165,10 +166,13 @@ def test_records_of_sends() -> None:
         message.identifier = MACHINE + sequence.to_bytes(4, "little")
         message.sent_time = message.arrival_time = 1000
         message.sent_milliseconds = 7
+        message.time_to_reach_queue = min(message.time_to_reach_queue, longest)
+        expires = (1000 + message.time_to_reach_queue) * 1000 + 7 if longest != INFINITE else 0
         recoverable, records, bounds, keys, words, sizes, charged = found
         assert records == encode_message(message) and recoverable == message.recoverable
         assert (bounds, keys, words, sizes, charged) == (
-            array("q", [0, len(records)]), array("Q", [sequence]), array("Q", [lookup_id(message.priority, 0)]),
+            array("q", [0, len(records)]), array("Q", [sequence]),
+            array("Q", [lookup_id(message.priority, 0) | expires]),
             array("I", [len(records)]), array("I", [message.size]),
         )  # fmt: skip
         identity = OBJECTID(MACHINE, sequence) if request.pMessageID is not None else None
@@ -301,10 +305,10 @@ def test_an_invalid_layout_is_refused() -> None:
 
 
 def test_an_invalid_form_is_refused() -> None:
-    form = (bytes(4), b"", b"", 0)
+    form = (bytes(4), b"", b"", 0, INFINITE)
     for stubs, forms, layout, error in (
         ([b""], [], WRITTEN, ValueError), ([b""], [form], WRITTEN[1:], ValueError),
-        ([b""], [form[:3]], WRITTEN, TypeError), ([1], [form], WRITTEN, TypeError), ([b""], [form], WRITTEN, TypeError),
+        ([b""], [form[:4]], WRITTEN, TypeError), ([1], [form], WRITTEN, TypeError), ([b""], [form], WRITTEN, TypeError),
         ([b""], [(bytes(FIXED.size), b"", b"", -1)], WRITTEN, OverflowError),
     ):  # fmt: skip
         with pytest.raises(error):

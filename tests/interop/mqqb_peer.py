@@ -10,7 +10,7 @@ import socket
 import struct
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -420,9 +420,13 @@ class Peer:
         self.write(parameters(answer.recoverable, answer.timeout, 64))
 
     def send(self, message: Message) -> None:
-        self.sent += 1
-        self.sent_recoverable += message.recoverable
-        self.write(message.pack())
+        self.send_all([message])
+
+    def send_all(self, messages: Sequence[Message]) -> None:
+        """Send messages with one write."""
+        self.sent += len(messages)
+        self.sent_recoverable += sum(message.recoverable for message in messages)
+        self.write(b"".join(message.pack() for message in messages))
 
     def acknowledge(self) -> None:
         """Acknowledge all received messages, recoverable ones as saved."""

@@ -132,6 +132,29 @@ def test_t9_t10_each_recoverable_packet_gets_exactly_one_bit(port: int, qm: open
     assert taken(qm, "plain", 40) == [b"%d" % number for number in range(40)]
 
 
+def test_packets_that_arrive_together_are_read_like_single_ones(port: int, qm: openmsmq.QueueManager) -> None:
+    """One write with packets that differ in few fields, in many, and not at all."""
+    packets = [plain(b"%d" % number, recoverable=True, label="l" * (number % 5)) for number in range(20)]
+    packets += [plain(b"20", recoverable=True, to_be_received=60), plain(b"21", recoverable=True, acknowledge=1)]
+    packets += [plain(b"%d" % number, recoverable=True) for number in range(22, 30)]
+    packets += [plain(b"other", "missing", recoverable=True), packets[3], packets[20]]
+    packets += [plain(b"%d" % number, recoverable=True, correlation=b"c" * 20) for number in range(30, 40)]
+    with Peer(HOST, port) as peer:
+        peer.open()
+        peer.send_all(packets)
+        peer.until(lambda: len(peer.saved) == len(packets))
+        assert sorted(peer.saved) == list(range(1, len(packets) + 1)) and peer.acknowledged == len(packets)
+    with qm.open(".\\private$\\plain", "receive") as queue:
+        found = [queue.receive(timeout=10) for _ in range(40)]
+        with pytest.raises(openmsmq.ReceiveTimeout):
+            queue.receive(timeout=0.3)
+    assert [message.body for message in found] == [b"%d" % number for number in range(40)]
+    assert [message.label for message in found[:20]] == ["l" * (number % 5) for number in range(20)]
+    assert [message.correlation_identifier for message in found[30:]] == [b"c" * 20] * 10
+    assert {message.source_machine_identifier for message in found} == {GUID}
+    assert [message.id.rpartition("\\")[2] for message in found[:3]] == [f"{each.message_id}" for each in packets[:3]]
+
+
 def test_express_packets_are_counted(port: int, qm: openmsmq.QueueManager) -> None:
     with Peer(HOST, port) as peer:
         peer.open()
@@ -364,6 +387,37 @@ def test_the_daemons_packets_conform_to_the_specification(qm: openmsmq.QueueMana
             ack = Message(GUID, 1, 4, body, "QM Ordering Ack", address=peer.received[2].source, message_class=ORDER_ACK)
             peer.send(ack)
             eventually_empty(qm)
+
+
+def test_messages_that_leave_together_conform_to_the_specification(qm: openmsmq.QueueManager) -> None:
+    labels = ["", "label", "größe", "日本語", "😀", "x" * 249]
+    with socket.create_server((PEER, PEER_PORT)) as listener:
+        with qm.open("DIRECT=TCP:127.0.71.9\\private$\\many", "send") as queue:
+            for number in range(30):
+                queue.send(b"b" * number, label=labels[number % 6], recoverable=True, application_tag=number)
+        listener.settimeout(20)
+        accepted, _ = listener.accept()
+        with Peer("", 0, sock=accepted) as peer:
+            peer.accept()
+            peer.until(lambda: len(peer.received) >= 30)
+            assert [packet.body for packet in peer.received] == [b"b" * number for number in range(30)]
+            assert [packet.label for packet in peer.received] == [labels[number % 6] for number in range(30)]
+            assert {packet.destination for packet in peer.received} == {"TCP:127.0.71.9\\private$\\many"}
+            identifiers = [packet.message_id for packet in peer.received]
+            assert identifiers == sorted(set(identifiers)) and all(packet.recoverable for packet in peer.received)
+            peer.acknowledge()
+            eventually_empty(qm)
+
+
+def test_messages_expire_while_their_queue_manager_is_away(qm: openmsmq.QueueManager) -> None:
+    with qm.open("DIRECT=TCP:127.0.71.99\\private$\\away", "send") as queue:
+        for recoverable in (True, False, True):
+            queue.send("late", recoverable=recoverable, time_to_reach_queue=1)
+        queue.send("kept", recoverable=True)
+    end = time.monotonic() + 10
+    while (counts := [row["message_count"] for row in qm.outgoing() if "71.99" in str(row["format_name"])]) != [1]:
+        assert time.monotonic() < end, counts
+        time.sleep(0.05)
 
 
 def eventually_empty(qm: openmsmq.QueueManager, host: str = "71.9") -> None:

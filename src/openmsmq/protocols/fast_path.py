@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msrpc.rpc.association import HeldHandles
 from msrpc.rpc.call import RpcInterface
 from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.model.constants import INFINITE
 from openmsmq.model.message import Message
 from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.environment import Environment
@@ -25,6 +26,7 @@ from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, find_owned_descriptor
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.remote_read import RemoteRead
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
+from openmsmq.queueing.queue import QueueKind
 from openmsmq.queueing.sending import MessageBatch
 from openmsmq.record.compact_record import compact_rows
 from openmsmq.record.fields import FIXED
@@ -40,7 +42,7 @@ except ImportError:  # not built here: see openmsmq.compiled
         receive_stubs = send_stubs = start_receive_stubs = requests = None
 
 _MOST_FORMS = 4096  # maximum number of cached forms; a full cache is emptied
-Form = tuple[bytes, bytes, bytes, int]  # see `SendBatcher._form`
+Form = tuple[bytes, bytes, bytes, int, int]  # see `SendBatcher._form`
 
 
 class OperationBatcher(Protocol):
@@ -88,7 +90,7 @@ class FastPath:
 class SendBatcher:
     def __init__(self, environment: Environment) -> None:
         self._environment: Final = environment
-        self._forms: dict[tuple[str, bytes], Form] = {}
+        self._forms: dict[tuple[str, bytes, int], Form] = {}
         self.opnum: Final[int] = m.qmcomm2.operation("rpc_ACSendMessageEx").opnum
 
     def serve(self, calls: list[Any]) -> int:
@@ -100,7 +102,7 @@ class SendBatcher:
             if not isinstance(descriptor, OpenQueueDescriptor):
                 break
             if descriptor.form is None:
-                descriptor.form = self._form(descriptor.name, environment.sender_sid(calls[len(forms)].caller))
+                descriptor.form = self._form(descriptor, environment.sender_sid(calls[len(forms)].caller))
             forms.append(descriptor.form)
             descriptors.append(descriptor)
         sending = environment.manager.sending
@@ -125,18 +127,22 @@ class SendBatcher:
         answer_all(environment, calls[:count], answers, [recoverable] * count)
         return count
 
-    def _form(self, destination: str, sender: bytes) -> Form:
+    def _form(self, descriptor: OpenQueueDescriptor, sender: bytes) -> Form:
         """Return the common fields of a sender's records for a queue: the fixed part, the sender (for messages that
-        name none), the destination, and its length in characters. Cached, so that open queues share it."""
-        form = self._forms.get((destination, sender))
+        name none), the destination, its length in characters, and the maximum time to reach it (INFINITE for a queue of
+        this machine). Cached, so that open queues share it."""
+        destination, longest = descriptor.name, INFINITE
+        if descriptor.queue is not None and descriptor.queue.kind is QueueKind.OUTGOING:
+            longest = self._environment.manager.machine.default_time_to_reach_queue
+        form = self._forms.get((destination, sender, longest))
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
                 self._forms.clear()
             machine = self._environment.manager.machine.identifier
             template = Message(source_machine_identifier=machine, identifier=machine + bytes(4))
             name = destination.encode("utf-8", "surrogatepass")
-            form = encode_message(template)[: FIXED.size], sender, name, len(destination)
-            self._forms[destination, sender] = form
+            form = encode_message(template)[: FIXED.size], sender, name, len(destination), longest
+            self._forms[destination, sender, longest] = form
         return form
 
 

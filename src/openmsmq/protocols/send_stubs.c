@@ -1,5 +1,5 @@
 /* Decodes the stubs of simple rpc_ACSendMessageEx calls ([MS-MQMP] 3.1.5.2) into records of messages. A call is simple
-   if it only puts a message into a queue of this machine.
+   if it only puts a message into a queue of this machine, or into an outgoing queue.
 
    Decoding stops at the first stub that is not simple or not valid; the Python code (`conversion.send_buffer`,
    `queueing.sending`) handles that call and its errors. So this may reject a call that Python accepts, never the
@@ -166,21 +166,24 @@ static bool read_send(Send *send, const unsigned char *stub, size_t size)
 typedef struct {
     const unsigned char *template, *sender, *destination;
     uint32_t sender_size, destination_size, destination_length;
+    uint32_t longest; /* maximum time to reach the queue, in seconds; INFINITE for a queue of this machine */
 } Form;
 
 static bool read_form(Form *form, PyObject *given, const Layout *layout)
 {
-    if (!PyTuple_CheckExact(given) || PyTuple_GET_SIZE(given) != 4)
+    if (!PyTuple_CheckExact(given) || PyTuple_GET_SIZE(given) != 5)
         return false;
     PyObject *template = PyTuple_GET_ITEM(given, 0), *sender = PyTuple_GET_ITEM(given, 1);
     PyObject *destination = PyTuple_GET_ITEM(given, 2), *length = PyTuple_GET_ITEM(given, 3);
+    PyObject *longest = PyTuple_GET_ITEM(given, 4);
     if (!PyBytes_CheckExact(template) || !PyBytes_CheckExact(sender) || !PyBytes_CheckExact(destination)
-        || !PyLong_CheckExact(length) || PyBytes_GET_SIZE(template) != layout->size)
+        || !PyLong_CheckExact(length) || !PyLong_CheckExact(longest) || PyBytes_GET_SIZE(template) != layout->size)
         return false;
     *form = (Form){
         (unsigned char *)PyBytes_AS_STRING(template), (unsigned char *)PyBytes_AS_STRING(sender),
         (unsigned char *)PyBytes_AS_STRING(destination), (uint32_t)PyBytes_GET_SIZE(sender),
         (uint32_t)PyBytes_GET_SIZE(destination), (uint32_t)PyLong_AsUnsignedLong(length),
+        (uint32_t)PyLong_AsUnsignedLong(longest),
     };
     return !PyErr_Occurred();
 }
@@ -257,7 +260,7 @@ static Py_ssize_t read_sends(Send *sends, Form *forms, PyObject *stubs, PyObject
         PyObject *stub = PyList_GET_ITEM(stubs, some);
         if (!PyBytes_CheckExact(stub) || !read_form(&forms[some], PyList_GET_ITEM(given, some), layout)) {
             if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_TypeError, "stubs are bytes, forms tuples of template, sender, destination and its length");
+                PyErr_SetString(PyExc_TypeError, "stubs are bytes, forms tuples of template, sender, destination, its length and the longest time to reach it");
             return -1;
         }
         Send *send = &sends[some];
@@ -265,6 +268,8 @@ static Py_ssize_t read_sends(Send *sends, Form *forms, PyObject *stubs, PyObject
             || send->delivery != sends->delivery)
             break;
         choose_sender(send, &forms[some]);
+        if (send->time_to_reach > forms[some].longest)
+            send->time_to_reach = forms[some].longest;
         *total += record_size(send, &forms[some], layout);
     }
     return some;
@@ -312,6 +317,8 @@ static PyObject *records(PyObject *module, PyObject *arguments)
         PyList_SET_ITEM(answers, i, answer);
         bound[i + 1] = bound[i] + (int64_t)size;
         word[i] = (uint64_t)(7 - send->priority) << 56;
+        if (form->longest != (uint32_t)INFINITE) /* it expires in transit, see `TransitQueue.deadline_of` */
+            word[i] |= ((uint64_t)seconds + send->time_to_reach) * 1000 + milliseconds;
         key[i] = sequence;
         stored[i] = (uint32_t)size;
         counted[i] = CHARGED + 2 * (send->label.units + form->destination_length) + send->body.size + send->extension.size

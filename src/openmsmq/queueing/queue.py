@@ -346,17 +346,19 @@ class Queue:
         else:
             self.locked[key] = lock
 
-    def place(self, keys: array[int], locations: array[int], sizes: array[int], words: array[int]) -> None:
-        """Add available positions whose messages are stored and do not expire; the arguments are the columns of
-        `QueueColumns`."""
-        positions, volume, _ = self.entries.load(keys, locations, sizes, words)
+    def place(
+        self, keys: array[int], locations: array[int], sizes: array[int], words: array[int]
+    ) -> list[tuple[int, int]]:
+        """Add available positions whose messages are stored; the arguments are the columns of `QueueColumns`. Returns
+        (lookup identifier, deadline) of those that expire."""
+        positions, volume, deadlines = self.entries.load(keys, locations, sizes, words)
         self.total_bytes += volume
         self.available.append(positions)
         self.came += len(keys)
+        return deadlines
 
     def hold(self, lookup_identifiers: Sequence[int], records: Sequence[bytes], sizes: Sequence[int]) -> None:
-        """Add available positions whose messages are express and do not expire; `sizes` are the bytes that each counts
-        for."""
+        """Add available positions whose messages are express; `sizes` are the bytes that each counts for."""
         entries, volume = self.entries, 0
         for index, key in enumerate(lookup_identifiers):
             entries[key] = HeldRecord(records[index], sizes[index])

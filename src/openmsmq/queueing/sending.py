@@ -23,6 +23,7 @@ from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota, runs
+from openmsmq.queueing.records import split_deadline_word
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import MessageRows, Operation, StoreFailed, StoreFull
@@ -40,8 +41,8 @@ def seals_nothing(machine: bytes, level: int) -> bool:
 
 
 class MessageBatch:
-    """Messages for the fast path: non-transactional, whose arrival has no other consequences and which
-    do not expire. Their records are complete.
+    """Messages for the fast path: non-transactional, whose arrival has no other consequences. Their
+    records are complete.
 
     Attributes:
         queues: queue of each message, as returned by `SendOperations.fast_path_queues`.
@@ -151,19 +152,17 @@ class SendOperations:
         changes.next_sequences(len(rows))
         try:
             for queue, start, end in runs(messages.queues):
-                if recoverable:
-                    if end - start == len(rows):
-                        queue.place(rows.keys, locations, rows.sizes, rows.deadlines)
-                    else:
-                        part = slice(start, end)
-                        queue.place(rows.keys[part], locations[part], rows.sizes[part], rows.deadlines[part])
-                    continue
-                numbers = range(start, end)
-                queue.hold(
-                    [rows.deadlines[index] | rows.keys[index] for index in numbers],
-                    [bytes(rows.records[rows.bounds[index] : rows.bounds[index + 1]]) for index in numbers],
-                    messages.charged[start:end],
-                )
+                if not recoverable:
+                    deadlines = _hold(queue, messages, start, end)
+                elif end - start == len(rows):
+                    deadlines = queue.place(rows.keys, locations, rows.sizes, rows.deadlines)
+                else:
+                    part = slice(start, end)
+                    deadlines = queue.place(rows.keys[part], locations[part], rows.sizes[part], rows.deadlines[part])
+                for position, deadline in deadlines:
+                    changes.deadlines.add(deadline, position, queue.number)
+                if queue.kind is QueueKind.OUTGOING:
+                    changes.outbox.arrived(queue, rows.keys[start])
         except Exception as error:
             changes.fail(error)
         return True
@@ -224,11 +223,26 @@ class SendOperations:
             )
 
 
+def _hold(queue: Queue, messages: MessageBatch, start: int, end: int) -> list[tuple[int, int]]:
+    """Put express messages into a queue. Returns (lookup identifier, deadline) of those that expire."""
+    rows, positions, records = messages.rows, array("Q"), []
+    deadlines: list[tuple[int, int]] = []
+    for index in range(start, end):
+        position, deadline = split_deadline_word(rows.deadlines[index], rows.keys[index])
+        positions.append(position)
+        records.append(bytes(rows.records[rows.bounds[index] : rows.bounds[index + 1]]))
+        if deadline:
+            deadlines.append((position, deadline))
+    queue.hold(positions, records, messages.charged[start:end])
+    return deadlines
+
+
 def accepts_batches(queue: Queue) -> bool:
     """Whether a queue accepts `MessageBatch` without a check of each message."""
     properties = queue.properties
     return not (
-        queue.waiters or queue.kind not in APPLICATION_QUEUES or properties.transactional or properties.authentication
+        queue.waiters or (queue.kind not in APPLICATION_QUEUES and queue.kind is not QueueKind.OUTGOING)
+        or properties.transactional or properties.authentication
         or properties.privacy_level == PRIV_LEVEL_BODY
     )  # fmt: skip
 
