@@ -283,3 +283,10 @@ def test_a_closed_connection_delivers_only_what_is_recoverable(beta: Receiving) 
     beta.connections[0].is_over = True
     beta.receive(0, packets_for(5, delivery_guarantee=0) + packets_for(5, 6), [None] * 5 + [1, 2, 3, 4, 5])
     assert labels(beta) == ["6", "7", "8", "9", "10"]
+
+
+def test_a_time_to_be_received_of_0_is_not_forever(beta: Receiving) -> None:
+    """A time of sending of 0 makes the deadline of the first message look like none."""
+    packets = packets_for(1, sent_time=0, time_to_be_received=0) + packets_for(4, 2, time_to_be_received=0)
+    beta.receive(0, packets, [1, 2, 3, 4, 5])
+    assert beta.taken == 0

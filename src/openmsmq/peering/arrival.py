@@ -411,7 +411,7 @@ class Arrival:
         here = self._manager.machine
         message = message_of(MessagePacket(packet), absolute=False, here=here.identifier)
         queue = self._destination(packet, message)
-        if queue is None or not accepts_batches(queue) or queue.deadline_of(message):
+        if queue is None or not accepts_batches(queue) or message.time_to_be_received != INFINITE:
             return None
         if message.message_class or message.acknowledgements_requested:
             return None

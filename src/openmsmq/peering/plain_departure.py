@@ -25,7 +25,7 @@ except ImportError:  # not built here: see openmsmq.compiled
         outgoing_packets = plain_packets = None
 
 LARGEST = 1 << 18  # bytes of the messages that are read at once
-MOST_OTHERS = 256  # shapes of other messages that are remembered
+MOST_OTHERS = 4096  # shapes of other messages that are remembered
 _JOURNAL = int(Journal.JOURNAL)
 
 
@@ -53,7 +53,7 @@ class PlainDeparture:
 
     def __init__(self, manager: QueueManager, pack: Callable[[OutgoingQueue, Message], UserMessage]) -> None:
         self._manager, self._pack = manager, pack
-        self._others: set[bytes] = set()  # shapes of messages that are not plain
+        self._others: set[int] = set()  # hashes of shapes of messages that are not plain
 
     def packets(self, queue: OutgoingQueue, most: int) -> PlainPackets | None:
         """Return packets of the next messages of a queue, at most `most`; None if the first one is not plain, or none
@@ -62,14 +62,14 @@ class PlainDeparture:
             return None
         keys, records = self._manager.outgoing.heads(queue, 1, LARGEST)
         shapes = outgoing_packets.shapes(records, READ)
-        if not shapes or shapes[0] in self._others:
+        if not shapes or hash(shapes[0]) in self._others:
             return None
         known = {shapes[0]: self._template(queue, keys[0], records[0])}
         first = known[shapes[0]]
         if first is None:
             if len(self._others) >= MOST_OTHERS:
                 self._others.clear()
-            self._others.add(shapes[0])
+            self._others.add(hash(shapes[0]))
             return None
         if most > 1:
             keys, records = self._manager.outgoing.heads(queue, most, LARGEST)
