@@ -26,11 +26,14 @@ from msrpc.rpc.server_connection import ServerConnection
 from openmsmq.conversion.receive_buffer import receive_buffer
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
-from openmsmq.interfaces import ms_mqrr
+from openmsmq.interfaces import ms_mqqp, ms_mqrr
 from openmsmq.interfaces.ms_mqmq import OBJECTID
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.message import Message
 from openmsmq.protocols.fast_path import FastPath
+from openmsmq.protocols.qm2qm import PCTX_REMOTEREAD_HANDLE_TYPE
+from openmsmq.protocols.qm2qm import RR_ACK as RR_ACK_OF_SESSION
+from openmsmq.protocols.qm2qm import RR_NACK as RR_NACK_OF_SESSION
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
 from protocols.clients import Server, queue_format
 
@@ -40,6 +43,11 @@ RECEIVE = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
 OPEN_REMOTE = ms_mqrr.RemoteRead.operation("R_OpenQueue")
 START = ms_mqrr.RemoteRead.operation("R_StartReceive")
 END = ms_mqrr.RemoteRead.operation("R_EndReceive")
+OPEN_OF_OTHERS = m.qmcomm.operation("R_QMOpenRemoteQueue")
+OPEN_SESSION = ms_mqqp.qm2qm.operation("RemoteQMOpenQueue")
+START_OF_SESSION = ms_mqqp.qm2qm.operation("RemoteQMStartReceive")
+START_2 = ms_mqqp.qm2qm.operation("RemoteQMStartReceive2")
+END_OF_SESSION = ms_mqqp.qm2qm.operation("RemoteQMEndReceive")
 ALICE = RpcCaller(Identity("alice", "", "S-1-5-21-1-2-3-1001"), AuthLevel.PKT_PRIVACY)
 PROGRAMS, STEPS = 12, 120
 TARGETS = (
@@ -60,8 +68,9 @@ class Connection:
         self.server._binder.default_caller = caller
 
     def _bind(self, core: ServerConnection) -> None:
-        """Bind all interfaces in one PDU, with presentation contexts 0, 1 and 2."""
-        interfaces = (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead)
+        """Bind all interfaces in one PDU, with presentation contexts from 0 on."""
+        interfaces = (m.qmcomm, m.qmcomm2, ms_mqrr.RemoteRead, ms_mqqp.qm2qm)
+        self.core = core
         self.client.bind([SyntaxId(interface.uuid, interface.version) for interface in interfaces])
         core.receive_data(self.client.data_to_send())
         self.client.receive_data(core.data_to_send())
@@ -103,6 +112,21 @@ class Connection:
         request = ms_mqrr.R_OpenQueue_Request(queue_format(name), access, 0, bytes(16), 1, 6, 3, 9600, 1)
         handle: bytes = self.ask(ms_mqrr.RemoteRead, OPEN_REMOTE, request).pphContext
         return handle
+
+    def open_session(self, name: str, access: Access) -> int:
+        """Open a queue for a reader of qm2qm; return its handle."""
+        given = m.R_QMOpenRemoteQueue_Request(queue_format(name), 0, access, 0, bytes(16), 0x100)
+        opened = self.ask(m.qmcomm, OPEN_OF_OTHERS, given)
+        request = ms_mqqp.RemoteQMOpenQueue_Request(
+            bytes(16), 0, opened.phQueue, opened.dwpQueue, opened.pdwContext
+        )  # fmt: skip
+        assert self.ask(ms_mqqp.qm2qm, OPEN_SESSION, request).result == 0
+        return int(opened.phQueue)
+
+    def held(self) -> list[bytes]:
+        """Return the handles of messages that qm2qm readers of this client have started to receive."""
+        entries = self.core.association.handles.entries
+        return [handle for handle, entry in entries.items() if entry[0] == PCTX_REMOTEREAD_HANDLE_TYPE]
 
 
 class Transport:
@@ -212,6 +236,11 @@ class LocalServer:
             + [each.open_remotely("a", Access.PEEK)]
             for each in self.clients
         ]
+        self.sessions = [
+            [each.open_session(name, Access.RECEIVE) for name in ("a", "b", "journaled")]
+            + [each.open_session("a", Access.PEEK), 7]
+            for each in self.clients
+        ]
 
     def settle(self) -> None:
         """Run the event loop until everything is synced."""
@@ -263,12 +292,52 @@ def step_remotely(local: LocalServer, chance: random.Random, number: int) -> Non
         local.server.pass_time(chance.choice((1, 100, 300)))
 
 
+def some_start_of_session(chance: random.Random, queue: int) -> tuple[Operation, bytes]:
+    """Start a receive by qm2qm, mostly a plain one."""
+    description = ms_mqqp.REMOTEREADDESC(
+        queue, chance.choice((0,) * 20 + (1,)),
+        int(chance.choice((ReceiveAction.RECEIVE,) * 20 + (ReceiveAction.PEEK_CURRENT,))),
+        chance.choice((0, 0, 0, 1000)),
+        0, queue, chance.randrange(5), chance.choice((0, 1)), chance.choice((0, 5)), chance.choice((0, 2)),
+    )  # fmt: skip
+    if chance.random() < 0.05:
+        description.lpBuffer, description.dwSize = b"buffer", 6
+    if chance.random() < 0.5:
+        operation, stub = START_OF_SESSION, START_OF_SESSION.encode_request(
+            ms_mqqp.RemoteQMStartReceive_Request(description)
+        )  # fmt: skip
+    else:
+        operation, stub = START_2, START_2.encode_request(
+            ms_mqqp.RemoteQMStartReceive2_Request(ms_mqqp.REMOTEREADDESC2(description, chance.choice((0, 9))))
+        )  # fmt: skip
+    return operation, damaged(chance, stub) if chance.random() < 0.1 else stub
+
+
+def step_by_session(local: LocalServer, chance: random.Random, number: int) -> None:
+    """Start or end some receives by qm2qm."""
+    client = local.clients[number]
+    if chance.random() < 0.5:
+        for _ in range(4):
+            operation, stub = some_start_of_session(chance, chance.choice(local.sessions[number]))
+            client.call(ms_mqqp.qm2qm, operation.opnum, stub)
+        return
+    local.rpc.calls.serve_gathered()
+    held = client.held()
+    for handle in chance.sample(held, min(len(held), 4)) + [bytes(20)] * (chance.random() < 0.1):
+        acknowledgment = chance.choice((RR_ACK_OF_SESSION,) * 9 + (RR_NACK_OF_SESSION,))
+        stub = END_OF_SESSION.encode_request(ms_mqqp.RemoteQMEndReceive_Request(handle, acknowledgment))
+        for _ in range(1 + (chance.random() < 0.1)):
+            client.call(ms_mqqp.qm2qm, END_OF_SESSION.opnum, damaged(chance, stub) if chance.random() < 0.1 else stub)
+
+
 def step(local: LocalServer, chance: random.Random) -> None:
     number = chance.randrange(2)
     client = local.clients[number]
     dice = chance.random()
-    if dice < 0.25:
+    if dice < 0.15:
         step_remotely(local, chance, number)
+    elif dice < 0.25:
+        step_by_session(local, chance, number)
     elif dice < 0.35:
         for _ in range(5):
             ptb = send_buffer(Message(label="l", body=b"body" * 50, delivery_guarantee=chance.randrange(2)))
@@ -390,6 +459,39 @@ def test_calls_of_several_operations_and_kinds_are_all_served_together(connectio
         local.settle()
         assert served == [10, 10, 1, 2, 1, 1]
         assert (len(local.server.world.queue("a")), len(client.answers())) == (25, 25)
+
+    in_a_loop(work)
+
+
+@pytest.mark.parametrize("connection", [Connection, SocketConnection])
+@pytest.mark.parametrize("second", [False, True])
+def test_simple_receives_by_qm2qm_are_served_in_batches(connection: type[Connection], second: bool) -> None:
+    def work() -> None:
+        local = LocalServer(True, connection)
+        client, queue = local.clients[0], local.sessions[0][0]
+        ptb = send_buffer(Message(label="l", body=b"body", delivery_guarantee=1))
+        for _ in range(20):
+            request = m.rpc_ACSendMessageEx_Request(local.handles[0][0], ptb, None)
+            client.call(m.qmcomm2, SEND.opnum, SEND.encode_request(request))
+        local.settle()
+        served = counted(local)
+        for number in range(10):
+            description = ms_mqqp.REMOTEREADDESC(queue, dwQueue=queue, dwRequestID=number, ulTimeout=1000)
+            operation, start = START_OF_SESSION, START_OF_SESSION.encode_request(
+                ms_mqqp.RemoteQMStartReceive_Request(description)
+            )  # fmt: skip
+            if second:
+                operation, start = START_2, START_2.encode_request(
+                    ms_mqqp.RemoteQMStartReceive2_Request(ms_mqqp.REMOTEREADDESC2(description))
+                )  # fmt: skip
+            client.call(ms_mqqp.qm2qm, operation.opnum, start)
+        local.settle()
+        assert served == [10] and len(client.held()) == len(local.server.world.queue("a").locked) == 10
+        for handle in client.held():
+            request = ms_mqqp.RemoteQMEndReceive_Request(handle, RR_ACK_OF_SESSION)
+            client.call(ms_mqqp.qm2qm, END_OF_SESSION.opnum, END_OF_SESSION.encode_request(request))
+        local.settle()
+        assert served == [10, 10] and not client.held() and len(local.server.world.queue("a")) == 10
 
     in_a_loop(work)
 

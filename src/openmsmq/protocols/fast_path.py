@@ -20,8 +20,10 @@ from openmsmq.model.constants import INFINITE
 from openmsmq.model.message import Message
 from openmsmq.protocols.dispatch import NdrInterface
 from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.fast_qm2qm import RemoteEndBatcher, RemoteStartBatcher
 from openmsmq.protocols.fast_remote_reads import EndReceiveBatcher, StartReceiveBatcher
 from openmsmq.protocols.first_messages import answer_all, first_messages
+from openmsmq.protocols.qm2qm import Qm2Qm
 from openmsmq.protocols.qmcomm import RPC_QUEUE_HANDLE, find_owned_descriptor
 from openmsmq.protocols.qmcomm2 import QmComm2
 from openmsmq.protocols.remote_read import RemoteRead
@@ -67,6 +69,12 @@ class FastPath:
                 lanes = SendBatcher(environment), ReceiveBatcher(environment)
             elif isinstance(interface, RemoteRead):
                 lanes = StartReceiveBatcher(environment, interface), EndReceiveBatcher(environment, interface)
+            elif isinstance(interface, Qm2Qm):
+                lanes = (
+                    RemoteStartBatcher(environment, interface, "RemoteQMStartReceive", has_sequence=False),
+                    RemoteStartBatcher(environment, interface, "RemoteQMStartReceive2", has_sequence=True),
+                    RemoteEndBatcher(environment),
+                )
             if lanes:
                 self._lanes[interface] = {lane.opnum: lane for lane in lanes}
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from msrpc.ndr import NdrError, Operation
-from msrpc.rpc.association import NULL_HANDLE
+from msrpc.rpc.association import NULL_HANDLE, Holder
 from msrpc.rpc.call import Call
 from msrpc.rpc.faults import Fault
 from msrpc.rpc.pdu import AuthLevel
@@ -117,7 +117,10 @@ class PendingStart:
         if self.waits:
             self._entry.waiting.pop(self._description.dwRequestID, None)
         if message is not None:
-            interface.send(self._call, self._stub, interface.environment.must_wait(message))
+            queue, location = self._entry.descriptor.queue, None
+            if queue is not None and message.lookup_identifier in queue.entries:
+                location = queue.location(message.lookup_identifier)
+            interface.send(self._call, self._stub, interface.environment.must_wait(message, location))
             return
         self._forget_handle()
         self._description.Reserved = BY_SERVER
@@ -174,9 +177,14 @@ class Qm2Qm(NdrInterface):
         self._sessions.pop(entry.descriptor.handle, None)
         self.manager.handles.close_queue(entry.descriptor)
 
-    def _session(self, call: Call, handle: int, failure: int) -> OpenQueueEntry:
+    def session_of(self, holder: Holder, handle: int) -> OpenQueueEntry | None:
+        """Return the session on a queue that a caller has open; None if there is none."""
         entry = self._sessions.get(handle)
-        if entry is None or not entry.descriptor.owner.admits(call.holder):
+        return entry if entry is not None and entry.descriptor.owner.admits(holder) else None
+
+    def _session(self, call: Call, handle: int, failure: int) -> OpenQueueEntry:
+        entry = self.session_of(call.holder, handle)
+        if entry is None:
             raise MsmqError(failure, f"{handle:#x} is not a queue that this client has open")
         return entry
 
