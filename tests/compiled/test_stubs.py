@@ -309,7 +309,7 @@ def test_an_invalid_form_is_refused() -> None:
     for stubs, forms, layout, error in (
         ([b""], [], WRITTEN, ValueError), ([b""], [form], WRITTEN[1:], ValueError),
         ([b""], [form[:4]], WRITTEN, TypeError), ([1], [form], WRITTEN, TypeError), ([b""], [form], WRITTEN, TypeError),
-        ([b""], [(bytes(FIXED.size), b"", b"", -1)], WRITTEN, OverflowError),
+        ([b""], [(bytes(FIXED.size), b"", b"", -1, INFINITE)], WRITTEN, OverflowError),
     ):  # fmt: skip
         with pytest.raises(error):
             send_stubs.records(stubs, forms, layout, 1, 2, 3)  # type: ignore[arg-type]
