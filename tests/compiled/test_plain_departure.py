@@ -215,3 +215,18 @@ def test_after_a_power_failure_of_the_sender_everything_arrives_once(pair: Pair)
 
     run(pair, story)
     assert sorted(arrived(pair), key=int) == ALL
+
+
+def test_a_message_that_cannot_be_read_holds_up_no_other(pair: Pair) -> None:
+    async def story() -> None:
+        pair.network.partition = frozenset([pair.beta.address])
+        await pair.alpha.send(PLAIN, [Message(label=label, delivery_guarantee=1) for label in ALL[:5]])
+        key = list(outgoing(pair).available)[2]
+        segment, offset = divmod(outgoing(pair).location(key) or 0, 1 << 20)
+        (inode,) = [each for path, each in pair.alpha.vfs.names.items() if path.endswith(f"{segment:016x}")]
+        inode.content[offset + 60] ^= 1
+        pair.network.partition = frozenset()
+        await asyncio.sleep(60)
+        assert arrived(pair) == ["0", "1", "3", "4"] and list(outgoing(pair).locked) == [key]
+
+    pair.run(story)

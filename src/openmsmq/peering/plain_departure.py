@@ -71,9 +71,9 @@ class PlainDeparture:
                 self._others.clear()
             self._others.add(hash(shapes[0]))
             return None
-        if most > 1:
-            keys, records = self._manager.outgoing.heads(queue, most, LARGEST)
-            shapes = outgoing_packets.shapes(records, READ)
+        several, read = self._manager.outgoing.heads(queue, most, LARGEST) if most > 1 else ([], [])
+        if read:  # otherwise a later message cannot be read: the first one is sent alone
+            keys, records, shapes = several, read, outgoing_packets.shapes(read, READ)
         templates: list[tuple[bytes, int]] = []
         for key, record, shape in zip(keys, records, shapes, strict=False):
             if shape not in known:

@@ -458,7 +458,7 @@ class MessageService:
         sent = connection.send_packets(plain.packets, tokens, plain.recoverable)
         for token in tokens[sent:]:
             self._sender.put_back(queue, token.key)
-        return True
+        return sent > 0
 
     def acknowledged(self, connection: PeerConnection, tokens: tuple[Sent, ...]) -> None:
         """See `connection.ConnectionOwner`. Transactional messages also wait for their OrderAck."""
