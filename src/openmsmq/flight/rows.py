@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from openmsmq.bulk.message_columns import WRITE_COLUMNS
 from openmsmq.flight.layout import FIXED, PART, VERSION
-from openmsmq.model.admission import label_too_long, too_large
+from openmsmq.model.admission import check_label, too_large
 from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE
 from openmsmq.model.errors import IllegalPropertyValue, MsmqError, error_for
 from openmsmq.model.message import NULL_IDENTIFIER, identifier_from_text
@@ -223,11 +223,12 @@ class RowEncoder:
         """Check labels. `lengths` are in bytes; a label has at most that many characters."""
         if column is None:
             return
-        for row in np.flatnonzero(lengths > MAXIMUM_LABEL).tolist():
-            label = column[row].as_py()
-            units = len(label.encode("utf-16-le")) // 2
-            if units > MAXIMUM_LABEL:
-                self._refuse(row, label_too_long(units))
+        has_nul = pc.match_substring(column, "\0").fill_null(False).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero((lengths > MAXIMUM_LABEL) | has_nul).tolist():
+            try:
+                check_label(column[row].as_py())
+            except MsmqError as error:
+                self._refuse(row, error)
 
     def _targets(self, column: pa.Array | None, count: int) -> tuple[Array, pa.LargeBinaryArray]:
         """Return the indices and format names of the targets."""
