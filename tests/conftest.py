@@ -176,9 +176,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return SchedulingByDirectory(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the longest tests first, so that no worker ends long after the others: the Spark session in one worker, and
-    documents with commands that run for seconds."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests that replace parts of compiled modules. Start the longest tests first, so that no worker ends
+    long after the others: the Spark session in one worker, and documents with commands that run for seconds."""
+    left_out = [item for item in items if TESTS_OF_COMPILED and item.get_closest_marker("sources") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
     def order(item: pytest.Item) -> int:
         group = item.get_closest_marker("xdist_group")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from openmsmq import compiled
+from peering.conftest import pair
+
+__all__ = ["pair"]  # a fixture
 
 collect_ignore = (
     []

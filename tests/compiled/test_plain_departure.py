@@ -1,11 +1,11 @@
-"""Plain messages to other queue managers: with and without their fast path, the same messages arrive in the same order,
-and the same copies and dead letters remain."""
+"""Plain messages to other queue managers: their fast path delivers the same messages in the same order as the ordinary
+path, and creates the same journal copies and dead letters."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,14 +25,6 @@ QUEUES = (
     PLAIN, PLAIN, PLAIN, PLAIN.replace("plain", "other"), PLAIN.replace("plain", "missing"),
     "DIRECT=OS:BETA\\private$\\tx",
 )  # fmt: skip
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    pair = Pair()
-    yield pair
-    asyncio.set_event_loop(None)
-    pair.network.loop.close()
 
 
 class Counted:
@@ -77,7 +69,7 @@ def some_messages(chance: random.Random) -> list[tuple[str, list[Message]]]:
 
 def contents(pair: Pair) -> dict[str, list[tuple[Any, ...]]]:
     """Return what differs between messages, for all queues of both queue managers."""
-    return {
+    found = {
         f"{node.name} {queue.properties.path_name}": [
             (m.label, m.body, m.priority, m.application_tag, m.message_class, m.extension, m.sent_time, m.identifier,
              m.response_queue_format_name, m.time_to_reach_queue, m.delivery_guarantee)
@@ -88,6 +80,8 @@ def contents(pair: Pair) -> dict[str, list[tuple[Any, ...]]]:
         for queue in node.manager.registry.queues.values()
         if not isinstance(queue, OutgoingQueue) and "admin" not in queue.properties.path_name
     }  # fmt: skip
+    # Copies are made in the order of acknowledgments, and each destination has a session of its own.
+    return {name: sorted(messages) if name.startswith("ALPHA") else messages for name, messages in found.items()}
 
 
 def run(pair: Pair, story: Callable[[Pair], Any]) -> dict[str, list[tuple[Any, ...]]]:

@@ -95,8 +95,7 @@ def test_records() -> None:
 
 
 def test_packets_that_differ_in_anything_else_have_different_envelopes() -> None:
-    chance = seeds.chance("envelopes")
-    shape = some_message(chance)
+    shape = replace(some_message(seeds.chance("envelopes")), journaling_requested=2)
     others = [
         replace(shape, destination_queue_format_name="DIRECT=OS:other\\q"), replace(shape, delivery_guarantee=1),
         replace(shape, delivery_guarantee=0), replace(shape, time_to_reach_queue=77), replace(shape, message_class=1),

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq import compiled
 from openmsmq.model.constants import Acknowledge, Journal, MessageClass
 from openmsmq.model.errors import InsufficientResources
 from openmsmq.model.names import parse_format_name
@@ -412,7 +411,7 @@ def test_an_acknowledgment_that_is_not_of_the_next_hop_is_ignored_and_logged(
     pair.run(story)
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="methods of compiled classes can't be replaced")
+@pytest.mark.sources
 def test_the_record_of_a_sequence_is_not_written_with_each_message(pair: Pair) -> None:
     noted: list[int] = []
 

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq import compiled
 from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, Delivery, MessageClass, PropId
@@ -104,7 +103,7 @@ def test_a_sid_counts_if_a_signature_proves_it_or_if_all_are_trusted(
         assert refused(MessageClass.NACK_ACCESS_DENIED)(verdict)
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="methods of compiled classes can't be replaced")
+@pytest.mark.sources
 def test_a_transactional_message_that_did_not_fit_is_resent_and_is_then_no_duplicate(
     pair: Pair, arrival: Arrival, monkeypatch: pytest.MonkeyPatch
 ) -> None:

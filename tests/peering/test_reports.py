@@ -11,7 +11,6 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq import compiled
 from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import names
 from openmsmq.model.constants import Delivery, MessageClass, PropId
@@ -291,7 +290,7 @@ def test_each_hop_reports_what_it_receives_and_passes_on(transactional: bool) ->
     line.run(story)
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="constructors of compiled classes can't be left out")
+@pytest.mark.sources
 def test_a_traced_message_that_names_no_report_queue_is_passed_on_without_one() -> None:
     sender: Any = MessageSender.__new__(MessageSender)
     definitions: dict[bytes, bytes] = {}

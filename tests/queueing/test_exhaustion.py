@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from openmsmq import compiled
 from openmsmq.model.constants import Access, Delivery
 from openmsmq.model.errors import HResult, MessageStorageFailed
 from openmsmq.model.exhaustion import MEMORY, RESOURCES, OutOfResources, exhausted
@@ -67,7 +66,7 @@ def fails(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Exceptio
     return lambda error: now.__setitem__(0, error)
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="methods of compiled classes can't be replaced")
+@pytest.mark.sources
 @pytest.mark.parametrize("error", SHORTAGES[:3], ids=repr)
 def test_a_message_that_cannot_be_read_for_want_of_a_resource_is_not_damaged(
     client: Client, server: Server, fails: Any, caplog: pytest.LogCaptureFixture, error: OSError
@@ -86,7 +85,7 @@ def test_a_message_that_cannot_be_read_for_want_of_a_resource_is_not_damaged(
     assert label(read(client, handle, request=3)) == "b"
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="methods of compiled classes can't be replaced")
+@pytest.mark.sources
 def test_a_message_put_back_without_free_descriptors_is_available(client: Client, server: Server, fails: Any) -> None:
     put(client, "a", delivery_guarantee=int(Delivery.RECOVERABLE))
     handle = opened(client)
@@ -97,7 +96,7 @@ def test_a_message_put_back_without_free_descriptors_is_available(client: Client
     assert label(read(client, handle, request=2)) == "a"
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="compiled classes accept no test doubles")
+@pytest.mark.sources
 def test_without_memory_for_the_reply_a_remote_reader_gets_an_error_and_the_message_stays(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,7 +113,7 @@ def test_without_memory_for_the_reply_a_remote_reader_gets_an_error_and_the_mess
     assert label(read(client, handle)) == "a"
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="methods of compiled classes can't be replaced")
+@pytest.mark.sources
 @pytest.mark.parametrize("error", SHORTAGES[:-1], ids=repr)
 def test_each_operation_that_meets_a_shortage_answers_with_its_error(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: OSError

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from openmsmq import compiled
 from openmsmq.model.constants import INFINITE, Access, ReceiveAction
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
@@ -184,7 +183,7 @@ def test_a_failing_timer_of_an_owner_is_retried(world: World, monkeypatch: pytes
     assert world.labels() == []
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="methods of compiled classes can't be replaced")
+@pytest.mark.sources
 def test_an_expiry_that_fails_leaves_the_other_timers_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.create("q")
     world.create("admin")

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import pytest
 
-from openmsmq import compiled
 from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, MessageClass, ReceiveAction, Share
@@ -399,7 +398,7 @@ def test_a_crash_during_a_transfer_leaves_the_message(world: World) -> None:
     assert len(outgoing(world)) == 0
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="methods of compiled classes can't be replaced")
+@pytest.mark.sources
 def test_an_unreadable_message_holds_up_its_own_queue_only(world: World) -> None:
     world.send(THERE, label="damaged", delivery_guarantee=1)
     world.send(FAR, label="sound", delivery_guarantee=1)

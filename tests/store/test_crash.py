@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from openmsmq import compiled
 from openmsmq.store import Store, checkpoints, frames
 from openmsmq.store.segments import SPARES
 from seeds import by_night, several
@@ -129,7 +128,7 @@ def test_a_crash_while_the_store_is_made_leaves_a_store_that_opens() -> None:
     Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="constants of compiled modules can't be replaced")
+@pytest.mark.sources
 @pytest.mark.parametrize("messages", [1, 30])
 def test_a_crash_while_a_store_of_version_1_is_opened_loses_nothing(
     messages: int, monkeypatch: pytest.MonkeyPatch

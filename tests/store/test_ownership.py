@@ -11,7 +11,6 @@ import pytest
 
 import seeds
 from daemon import eventually
-from openmsmq import compiled
 from openmsmq.admin.backup import back_up, restore
 from openmsmq.store import DamagedStore, Store, StoreError, StoreFenced, StoreInUse, fsck
 from openmsmq.store import ownership as owning
@@ -241,7 +240,7 @@ def test_a_fenced_owner_reports_it_each_time(tmp_path: Path) -> None:
     old.close()
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="functions of compiled modules can't be replaced")
+@pytest.mark.sources
 def test_an_owner_checks_again_after_a_millisecond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(owning, "_now", lambda: now)
@@ -254,7 +253,7 @@ def test_an_owner_checks_again_after_a_millisecond(tmp_path: Path, monkeypatch: 
         old.check_owner()
 
 
-@pytest.mark.skipif(compiled.is_native(), reason="functions of compiled modules can't be replaced")
+@pytest.mark.sources
 def test_a_store_recreated_under_the_same_name_is_another_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

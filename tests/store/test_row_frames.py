@@ -24,6 +24,7 @@ from openmsmq.store.row_frames import (
 )
 
 CODEC = Codec(bytes(range(16)), 8192)
+FLAGS = st.integers(0, 7)
 
 
 def rows(payloads: Sequence[bytes], first: int = 1, queue: int = 7) -> MessageRows:
@@ -36,11 +37,13 @@ def rows(payloads: Sequence[bytes], first: int = 1, queue: int = 7) -> MessageRo
 
 @given(
     st.lists(st.binary(max_size=300), max_size=12), st.integers(0, 12), st.integers(0, 4000),
-    st.integers(0, 1 << 31), st.integers(0, 1 << 59), st.integers(0, (1 << 31) - 1),
+    st.integers(0, 1 << 31), st.integers(0, 1 << 59), st.integers(0, (1 << 31) - 1), st.tuples(FLAGS, FLAGS),
 )  # fmt: skip
-def test_frames(payloads: list[bytes], first: int, room: int, back: int, place: int, transaction: int) -> None:
+def test_frames(
+    payloads: list[bytes], first: int, room: int, back: int, place: int, transaction: int, flags: tuple[int, int]
+) -> None:
     position, given_rows, first = 8 * place, rows(payloads), min(first, len(payloads))
-    arguments = (CODEC, given_rows, first, PENDING, transaction, position, max(0, position - back), room)
+    arguments = (CODEC, given_rows, first, PENDING, transaction, position, max(0, position - back), room, *flags)
     assert frames_of(*arguments) == frames_in_python(*arguments)
 
 

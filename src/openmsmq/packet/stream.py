@@ -18,7 +18,6 @@ SESSION_HEADER_SIZE: Final = 16
 LARGEST_INTERNAL_PACKET: Final = 572  # EstablishConnection ([MS-MQQB] 2.2.3)
 READ_SIZE: Final = 0x40000  # maximum bytes that one `feed` may add to a nearly complete packet
 
-
 _BASE: Final = struct.Struct("<BBHII")
 _FLAGS: Final = 2  # offset of BaseHeader.Flags
 _INTERNAL, _SESSION = 0x08, 0x10

@@ -68,10 +68,8 @@ class PlainArrival:
         except Exception:  # the ordinary path finds the message that causes it
             logger.warning(
                 "%d messages from %s caused an internal error; each is checked alone",
-                len(packets),
-                origin.address,
-                exc_info=True,
-            )
+                len(packets), origin.address, exc_info=True,
+            )  # fmt: skip
             return 0
         return self._store(packets[: len(forms)], forms) if len(forms) >= LEAST else 0
 
