@@ -22,7 +22,7 @@ _OF_OPENMSMQ: Final = (
     "protocols.management", "protocols.fast_path", "protocols.fast_qm2qm",
     "protocols.fast_remote_reads", "protocols.qm2qm",
     "protocols.qmcomm", "protocols.qmcomm2", "protocols.qmmgmt", "protocols.remote_read",
-    "protocols.xnremote",
+    "protocols.two_phase_batches", "protocols.xnremote",
     "queueing.administration", "queueing.arrivals", "queueing.change_set", "queueing.changes",
     "queueing.consumer_groups", "queueing.descriptors", "queueing.handles",
     "queueing.message_locks", "queueing.machine", "queueing.manager", "queueing.outbox", "queueing.outgoing",

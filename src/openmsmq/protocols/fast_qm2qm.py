@@ -22,7 +22,8 @@ from openmsmq.protocols.qm2qm import (
     Qm2Qm,
     RemoteReadEntry,
 )
-from openmsmq.queueing.queue import Queue, locations_of
+from openmsmq.protocols.two_phase_batches import EndBatch, start_all
+from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.record.compact_record import expand_head
 from openmsmq.record.fields import OFFSET
 from openmsmq.record.layouts import READ
@@ -65,36 +66,26 @@ class RemoteStartBatcher:
     def serve(self, calls: list[Any]) -> int:
         """See `fast_path.OperationBatcher`."""
         environment, interface = self._environment, self._interface
-        reading = environment.manager.reading
-        entries: list[OpenQueueEntry] = []
+        descriptors: list[OpenQueueDescriptor] = []
         for call in calls:
             entry = self._entry(call)
             if entry is None:
                 break
-            entries.append(entry)
-        queues = reading.fast_path_queues([entry.descriptor for entry in entries])
+            descriptors.append(entry.descriptor)
+        queues = environment.manager.reading.fast_path_queues(descriptors)
         if not queues or requests.any_abandoned(calls[: len(queues)]):
             return 0
         found = first_messages(environment, queues)
         packets = self._packets(found.positions, found.records)
         answers: list[bytes] = []
         for packet, record, position in zip(packets, found.records, found.positions, strict=False):
-            call, descriptor = calls[len(answers)], entries[len(answers)].descriptor
-            read = RemoteReadEntry(descriptor, position)
+            call, read = calls[len(answers)], RemoteReadEntry(descriptors[len(answers)], position)
             try:
                 handle = call.handles.create(PCTX_REMOTEREAD_HANDLE_TYPE, read, interface.put_back)
             except Fault:  # too many handles
                 break
             answers.append(self._answer(call.stub, handle, packet, record, sequence_of(position)))
-        count = len(answers)
-        if not count:
-            return 0
-        reading.start_batch([entry.descriptor for entry in entries[:count]], queues[:count], found.positions[:count])
-        durable = environment.store.durable_end  # seen messages must survive a crash
-        waits = [location is not None and location >= durable for location in found.locations[:count]]
-        environment.may_hold_up(count - sum(waits))  # their clients will acknowledge soon
-        answer_all(environment, calls[:count], answers, waits)
-        return count
+        return start_all(environment, calls, descriptors, queues, found, answers)
 
     def _entry(self, call: Any) -> OpenQueueEntry | None:
         """Return the session of a simple request."""
@@ -147,29 +138,16 @@ class RemoteEndBatcher:
 
     def serve(self, calls: list[Any]) -> int:
         """See `fast_path.OperationBatcher`."""
-        environment = self._environment
-        reading = environment.manager.reading
-        reads: list[RemoteReadEntry] = []
-        queues: list[Queue] = []
-        positions: list[int] = []
-        ended: set[int] = set()
+        batch = EndBatch(self._environment)
         for index, read in enumerate(requests.held(calls, PCTX_REMOTEREAD_HANDLE_TYPE)):
             stub = calls[index].stub
             if len(stub) != _END.size or _END.unpack(stub)[1] != RR_ACK:
                 break
-            position = read.lookup_identifier
-            queue = reading.fast_path_queue_of(read.descriptor, position)
-            if queue is None or position in ended:
+            if not batch.add(read.descriptor, read.lookup_identifier):
                 break
-            ended.add(position)
-            reads.append(read)
-            queues.append(queue)
-            positions.append(position)
-        waits = [location is not None for location in locations_of(queues, positions)]
-        if not queues or not reading.end_batch([read.descriptor for read in reads], queues, positions):
-            return 0
-        count = len(queues)
-        for call in calls[:count]:
-            call.handles.close(call.stub[: len(NULL_HANDLE)], PCTX_REMOTEREAD_HANDLE_TYPE)
-        answer_all(environment, calls[:count], [_ENDED] * count, waits)
-        return count
+        waits = batch.carry_out()
+        if waits:
+            for call in calls[: len(waits)]:
+                call.handles.close(call.stub[: len(NULL_HANDLE)], PCTX_REMOTEREAD_HANDLE_TYPE)
+            answer_all(self._environment, calls[: len(waits)], [_ENDED] * len(waits), waits)
+        return len(waits)

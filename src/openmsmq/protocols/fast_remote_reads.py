@@ -14,8 +14,8 @@ from openmsmq.model.lookup_id import sequence_of
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.first_messages import answer_all, first_messages
 from openmsmq.protocols.remote_read import QUEUE_CONTEXT_HANDLE, RR_ACK, PendingRequestEntry, RemoteQueue, RemoteRead
+from openmsmq.protocols.two_phase_batches import EndBatch, start_all
 from openmsmq.protocols.user_headers import UserHeaders
-from openmsmq.queueing.queue import Queue, locations_of
 from openmsmq.record.layouts import READ
 
 try:
@@ -45,7 +45,6 @@ class StartReceiveBatcher:
     def serve(self, calls: list[Any]) -> int:
         """See `fast_path.OperationBatcher`."""
         environment, interface = self._environment, self._interface
-        reading = environment.manager.reading
         readers: list[RemoteQueue] = []
         numbers: list[int] = []
         sizes: list[int] = []
@@ -60,7 +59,8 @@ class StartReceiveBatcher:
             readers.append(reader)
             numbers.append(request)
             sizes.append(size)
-        queues = reading.fast_path_queues([reader.descriptor for reader in readers])
+        descriptors = [reader.descriptor for reader in readers]
+        queues = environment.manager.reading.fast_path_queues(descriptors)
         if not queues or requests.any_abandoned(calls[: len(queues)]):
             return 0
         found = first_messages(environment, queues)
@@ -75,16 +75,7 @@ class StartReceiveBatcher:
             answers.append(answer)
             entry = reader.pending[request] = PendingRequestEntry(reader, request)
             interface.keep_until_ended(entry, position)
-        count = len(answers)
-        if not count:
-            return 0
-        positions = found.positions[:count]
-        reading.start_batch([reader.descriptor for reader in readers[:count]], queues[:count], positions)
-        durable = environment.store.durable_end  # seen messages must survive a crash
-        waits = [location is not None and location >= durable for location in found.locations[:count]]
-        environment.may_hold_up(count - sum(waits))  # their clients will acknowledge soon
-        answer_all(environment, calls[:count], answers, waits)
-        return count
+        return start_all(environment, calls, descriptors, queues, found, answers)
 
 
 class EndReceiveBatcher:
@@ -98,11 +89,7 @@ class EndReceiveBatcher:
     def serve(self, calls: list[Any]) -> int:
         """See `fast_path.OperationBatcher`."""
         environment, interface = self._environment, self._interface
-        reading = environment.manager.reading
-        entries: list[PendingRequestEntry] = []
-        queues: list[Queue] = []
-        positions: list[int] = []
-        ended: set[int] = set()
+        batch, entries = EndBatch(environment), []
         for index, reader in enumerate(requests.held(calls, QUEUE_CONTEXT_HANDLE)):
             call = calls[index]
             stub = call.stub
@@ -112,20 +99,12 @@ class EndReceiveBatcher:
             entry = reader.pending.get(request) if acknowledgment == RR_ACK else None
             if entry is None or entry.reader is not None or entry.transaction is not None:
                 break
-            position = entry.lookup_identifier
-            queue = reading.fast_path_queue_of(reader.descriptor, position)
-            if queue is None or position in ended:
+            if not batch.add(reader.descriptor, entry.lookup_identifier):
                 break
-            ended.add(position)
             entries.append(entry)
-            queues.append(queue)
-            positions.append(position)
-        waits = [location is not None for location in locations_of(queues, positions)]
-        descriptors = [entry.queue.descriptor for entry in entries]
-        if not queues or not reading.end_batch(descriptors, queues, positions):
-            return 0
-        for entry in entries:
-            interface.forget(entry)
-        count = len(queues)
-        answer_all(environment, calls[:count], [_OK] * count, waits)
-        return count
+        waits = batch.carry_out()
+        if waits:
+            for entry in entries:
+                interface.forget(entry)
+            answer_all(environment, calls[: len(waits)], [_OK] * len(waits), waits)
+        return len(waits)

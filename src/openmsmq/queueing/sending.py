@@ -41,8 +41,8 @@ def seals_nothing(machine: bytes, level: int) -> bool:
 
 
 class MessageBatch:
-    """Messages for the fast path: non-transactional, whose arrival has no other consequences. Their
-    records are complete.
+    """Messages for the fast path: non-transactional, whose arrival has no other consequences. Their records are
+    complete.
 
     Attributes:
         queues: queue of each message, as returned by `SendOperations.fast_path_queues`.

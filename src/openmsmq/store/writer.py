@@ -142,7 +142,8 @@ class LogWriter:
             tail.live += len(found)
             tail.ever += len(found)
             tail.volume += rows.bounds[len(locations)] - rows.bounds[first]
-        self._account(opening, places, transaction)
+        if opening:
+            self._account(opening, places, transaction)
         self.stopped = False
         self.high_key = max(self.high_key, rows.keys[-1])
         return locations

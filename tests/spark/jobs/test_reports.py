@@ -59,7 +59,7 @@ class Tags(HTMLParser):
         self.texts.append(data)
 
 
-def letters() -> DeadLetters:
+def some_dead_letters() -> DeadLetters:
     return DeadLetters(3, 3000, START, {"label": [Count(NASTY, 2, 2000, START), Count("$x$ & y", 1, 1000, START)]})
 
 
@@ -70,11 +70,11 @@ def page_of_traffic() -> str:
 
 
 @cache
-def page_of_letters() -> str:
-    return dead_letters_page(letters(), NASTY)
+def page_of_dead_letters() -> str:
+    return dead_letters_page(some_dead_letters(), NASTY)
 
 
-@pytest.mark.parametrize("page_of", [page_of_traffic, page_of_letters])
+@pytest.mark.parametrize("page_of", [page_of_traffic, page_of_dead_letters])
 def test_a_page_needs_nothing_beside_it_and_escapes_every_text(page_of: Callable[[], str]) -> None:
     page = page_of()
     tags = Tags(page)
@@ -203,7 +203,7 @@ def test_all_columns_of_a_table_are_seen_on_a_screen_and_reached_on_a_phone(tmp_
 
 def test_reports_have_the_look_of_the_console() -> None:
     tokens = re.findall(r"--[a-z-]+(?=:)", look_css())
-    for page in (page_of_traffic(), page_of_letters()):
+    for page in (page_of_traffic(), page_of_dead_letters()):
         assert look_css() in page and page.count('<section class="panel">') == page.count("<header><h2>")
         used = set(re.findall(r"var\((--[a-z-]+)\)", page))
         assert used and used <= set(tokens), "no color or length that is not a token of the console"
@@ -217,7 +217,7 @@ def test_everybody_can_read_a_report(tmp_path: Path, theme: str, width: int) -> 
     program = shutil.which("chromium") or missing("Chromium is not installed: make browser")
     axe = library("axe_playwright_python.base", "make browser").AXE_SCRIPT
     counts = [Count("NACK_RECEIVE_TIMEOUT", 2, 2000, START), Count("NACK_BAD_ENCRYPTION", 1, 10, START)]
-    died = DeadLetters(3, 2010, START, {"class": counts, "label": letters().by["label"]})
+    died = DeadLetters(3, 2010, START, {"class": counts, "label": some_dead_letters().by["label"]})
     with library("playwright.sync_api", "make browser").sync_playwright() as started:
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
         shown = browser.new_page(color_scheme=theme, viewport={"width": width, "height": 900})

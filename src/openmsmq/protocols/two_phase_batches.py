@@ -1,0 +1,55 @@
+"""Simple receives in two phases, as the fast paths of several interfaces lock, answer and end them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from openmsmq.protocols.environment import Environment
+from openmsmq.protocols.first_messages import FirstMessages, answer_all
+from openmsmq.queueing.descriptors import OpenQueueDescriptor
+from openmsmq.queueing.queue import Queue, locations_of
+
+
+def start_all(
+    environment: Environment, calls: list[Any], descriptors: list[OpenQueueDescriptor], queues: list[Queue],
+    found: FirstMessages, answers: list[bytes],
+) -> int:  # fmt: skip
+    """Lock the messages for which there are answers, and send these. Returns their number."""
+    count = len(answers)
+    if not count:
+        return 0
+    environment.manager.reading.start_batch(descriptors[:count], queues[:count], found.positions[:count])
+    durable = environment.store.durable_end  # seen messages must survive a crash
+    waits = [location is not None and location >= durable for location in found.locations[:count]]
+    environment.may_hold_up(count - sum(waits))  # their clients will acknowledge soon
+    answer_all(environment, calls[:count], answers, waits)
+    return count
+
+
+class EndBatch:
+    """Receives that are ended together: their messages are removed."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment: Final = environment
+        self._descriptors: Final[list[OpenQueueDescriptor]] = []
+        self._queues: Final[list[Queue]] = []
+        self._positions: Final[list[int]] = []
+        self._ended: Final[set[int]] = set()
+
+    def add(self, descriptor: OpenQueueDescriptor, position: int) -> bool:
+        """Add a receive. Returns False if its message needs `ReadOperations.end_two_phase`, or is here already."""
+        queue = self._environment.manager.reading.fast_path_queue_of(descriptor, position)
+        if queue is None or position in self._ended:
+            return False
+        self._ended.add(position)
+        self._descriptors.append(descriptor)
+        self._queues.append(queue)
+        self._positions.append(position)
+        return True
+
+    def carry_out(self) -> list[bool]:
+        """Remove the messages, all or none. Returns for each whether its reply must wait for a sync; an empty list if
+        nothing was removed."""
+        waits = [location is not None for location in locations_of(self._queues, self._positions)]
+        reading = self._environment.manager.reading
+        return waits if waits and reading.end_batch(self._descriptors, self._queues, self._positions) else []
