@@ -14,7 +14,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py tests/record \
 	tests/msrpc/rpc/test_ntlm_vectors.py tests/msrpc/rpc/test_recorded_conversations.py tests/peering/test_simulation.py
 
-.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus deployments compiled connector interpreted demo test nightly wheel-test mutants fuzzer lint bench image-test clean
+.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus deployments compiled connector interpreted demo test nightly wheel-test mutants fuzzer recorder lint bench image-test clean
 
 setup: compiled
 
@@ -93,18 +93,21 @@ demo: java compiled
 
 # The long tests in parts, each with its result in docs/proof: tools/prove lists them. All of them take days.
 NIGHTLY := java jdk samba nftables domain curl browser prometheus deployments compiled connector $(SPARK)
-nightly: $(NIGHTLY) fuzzer
+nightly: $(NIGHTLY) fuzzer recorder
 	@$(BIN)/python tools/prove all
 
-nightly-%: $(NIGHTLY) fuzzer
+nightly-%: $(NIGHTLY) fuzzer recorder
 	@$(BIN)/python tools/prove $*
 
 fuzzer: $(STAMP)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-fuzz.txt
 
+recorder: $(STAMP)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-mutants.txt
+
 # Changes of single places that the tests have to notice; which ones, SEED says.
 MUTANTS ?= 500
-mutants: $(STAMP)
+mutants: $(STAMP) recorder
 	@$(BIN)/python tools/mutate --seed $(SEED) --count $(MUTANTS)
 
 # The wheels of msrpc, openmsmq-client and openmsmq, in empty environments of their own.

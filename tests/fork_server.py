@@ -27,7 +27,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +277,7 @@ def _reap(statuses: dict[int, int]) -> None:
 def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -> None:
     """Turn the child into the command."""
     code = 1
+    ends: list[Callable[[], None]] = []
     try:
         _take(streams, request["numbers"], others)
         if request["session"]:
@@ -286,6 +287,10 @@ def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -
         os.environ.update(request["environment"])
         if request["python"] is not None:
             sys.executable = request["python"]
+        if "RECORD_LINES" in os.environ:
+            import line_recorder
+
+            ends.append(line_recorder.start_in_daemon())
         _run(request["arguments"], is_python=request["is_python"])
         code = 0
     except SystemExit as end:
@@ -293,6 +298,8 @@ def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
+        for end in ends:
+            end()
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()

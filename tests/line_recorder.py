@@ -1,0 +1,84 @@
+"""Records which lines of the sources each test executes, and runs chosen tests: a plugin of pytest for tools/mutate.
+
+    RECORD_LINES=DIRECTORY pytest -p line_recorder      record, also in the daemons that tests start
+    ONLY_TESTS=FILE pytest -p line_recorder             only the tests whose names are lines of a file
+
+A record is a data file of coverage.py with a context for each test. In a daemon, the context is the test that started
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECORD, ONLY = "RECORD_LINES", "ONLY_TESTS"
+
+
+def start(context: str | None = None) -> Any:
+    """Record the lines that this process executes from now on. Returns an object of coverage.py."""
+    import coverage
+
+    import msrpc
+
+    sources = Path(msrpc.__path__[0]).parent
+    file = Path(os.environ[RECORD], f"lines-{os.getpid()}-{time.time_ns()}")
+    recorded = coverage.Coverage(
+        data_file=str(file), config_file=False, context=context, include=[f"{sources}/*"], messages=False
+    )
+    recorded.start()
+    return recorded
+
+
+def start_in_daemon() -> Callable[[], None]:
+    """Record lines for the test that started this daemon. Returns what the daemon must call at its end."""
+    recorded = start("daemon of " + os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0])
+
+    def end() -> None:
+        recorded.stop()
+        recorded.save()
+
+    return end
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self._coverage = start()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._failed: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        self._coverage.switch_context(item.nodeid)
+        return (yield)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+        if not report.passed:
+            self._failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        self._coverage.stop()
+        self._coverage.save()
+        seconds = {name: round(spent, 3) for name, spent in self._seconds.items() if name not in self._failed}
+        Path(os.environ[RECORD], f"seconds-{os.getpid()}.json").write_text(json.dumps(seconds))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # With xdist, the workers record.
+    if RECORD in os.environ and (hasattr(config, "workerinput") or not config.getoption("numprocesses", None)):
+        config.pluginmanager.register(_Recorder())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if ONLY in os.environ:
+        names = {name: place for place, name in enumerate(Path(os.environ[ONLY]).read_text().splitlines())}
+        items[:] = sorted((item for item in items if item.nodeid in names), key=lambda item: names[item.nodeid])
