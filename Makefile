@@ -14,7 +14,7 @@ export TEST_SEED := $(SEED)
 NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py tests/record \
 	tests/msrpc/rpc/test_ntlm_vectors.py tests/msrpc/rpc/test_recorded_conversations.py tests/peering/test_simulation.py
 
-.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus deployments compiled connector interpreted demo test nightly wheel-test mutants fuzzer recorder lint bench image-test clean
+.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus wireshark deployments compiled connector interpreted demo test nightly wheel-test mutants fuzzer recorder lint bench image-test clean
 
 setup: compiled
 
@@ -78,13 +78,17 @@ curl:
 prometheus:
 	@tools/ensure prometheus
 
+# tshark, with which a test reads captures of all interfaces.
+wireshark:
+	@tools/ensure wireshark
+
 # Only tests of the Helm chart and of the examples for container engines want them.
 deployments: $(STAMP)
 	@tools/ensure deployments
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-deployments.txt || [ -z "$$CI" ]
 	@$(BIN)/python tools/fetch-helm || [ -z "$$CI" ]
 
-test: java jdk samba curl prometheus compiled connector $(SPARK)
+test: java jdk samba curl prometheus wireshark compiled connector $(SPARK)
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -n 2 -m "not slow" $(NATIVE_TESTS)
 
@@ -92,7 +96,7 @@ demo: java compiled
 	@$(BIN)/python demo
 
 # The long tests in parts, each with its result in docs/proof: tools/prove lists them. All of them take days.
-NIGHTLY := java jdk samba nftables domain curl browser prometheus deployments compiled connector $(SPARK)
+NIGHTLY := java jdk samba nftables domain curl browser prometheus wireshark deployments compiled connector $(SPARK)
 nightly: $(NIGHTLY) fuzzer recorder
 	@$(BIN)/python tools/prove all
 
