@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 from impacket.dcerpc.v5 import epm
+from impacket.dcerpc.v5.dcomrt import IActivation, IObjectExporter
 from impacket.dcerpc.v5.rpcrt import DCERPCException
+from impacket.uuid import string_to_bin
 
 import com_client
 from command_line import add_user
@@ -46,6 +48,7 @@ from interop.wireshark import FAULT, LAST, REQUEST, RESPONSE, Call, Layer, calls
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq import com
 from openmsmq.bulk.client import BulkClient
+from openmsmq.interfaces.mc_mqac import IMSMQMessage
 from openmsmq.model.errors import MessageNotFound, QueueNotFound
 from requirements import program
 
@@ -66,10 +69,18 @@ KNOWN = {
         "Wireshark fails to decrypt zero bytes. R_GetServerPort ([MS-MQRR] 3.1.4.1) has no parameters; impacket and "
         "our client send the same."
     ),
-    ("isystemactivator of our objects", "Long frame"): (
+    ("isystemactivator 4 of our objects", "Long frame"): (
         "Wireshark reads the first property right after the CustomHeader of the activation properties, not at its "
         "headerSize ([MS-DCOM] 2.2.22.1): it does not skip the padding to 8 bytes ([MS-RPCE] 2.2.6.2) that the header "
         "of an odd number of properties has. Our client sends the three that are required (3.1.2.5.2.3.3)."
+    ),
+    ("oxid 4 of resolver", "Long frame"): (
+        "Wireshark takes two units, not four, for a DUALSTRINGARRAY without bindings, the smallest of [MS-DCOM] "
+        "2.2.19.1, which the response about an unknown exporter has."
+    ),
+    ("oxid 5 of resolver", "Long frame"): (
+        "Wireshark does not align pReserved of ServerAlive2 ([MS-DCOM] 3.1.2.5.1.6) to 4 bytes (C706 14.2.2) if the "
+        "bindings before it have an odd number of units, which depends on the name of the machine."
     ),
     ("http2 of flight", "Trailing stray characters"): (
         "The gRPC library writes trailers named -bin in Base64 without padding, as gRPC over HTTP/2 recommends."
@@ -195,6 +206,23 @@ def use_objects_with_ours(world: World) -> None:
     com.close_all()
 
 
+def resolve(world: World) -> None:
+    """Create an object by the older activation, find its exporter, query an interface, and ping."""
+    connection = com_client.Connection("127.0.0.1", world.daemon.mapper_port)
+    clsid = string_to_bin(com_client.CLSIDS["Message"])
+    IActivation(connection.get_dce_rpc()).RemoteActivation(clsid, string_to_bin(com_client.IID_IDISPATCH))
+    resolver = IObjectExporter(connection.get_dce_rpc())
+    resolver.ServerAlive2()
+    message = connection.new("Message")
+    resolver.ResolveOxid2(message.dispatch.get_oxid(), (7,))
+    with contextlib.suppress(DCERPCException):
+        resolver.ResolveOxid2(12345, (7,))
+    pinged = resolver.ComplexPing(addToSet=[message.dispatch.get_oid()])
+    resolver.SimplePing(pinged["pSetId"])
+    message.query(str(IMSMQMessage.uuid)).release()
+    connection.disconnect()
+
+
 PAGES = ("/api/v1/queues", "/metrics", "/api/v1/nowhere", "/")
 
 
@@ -234,6 +262,7 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "ours with SPNEGO": use_our_client_with_spnego,
     "objects": use_objects,
     "our objects": use_objects_with_ours,
+    "resolver": resolve,
     "web": browse,
     "flight": read_rows,
     "big-endian": ask_the_mapper_in_big_endian,
@@ -275,7 +304,8 @@ class Reading:
                 if header.kind == REQUEST and not header.stub_length and header.security[1:2] == (PRIVACY,):
                     return "a sealed request without a stub"
         (scenario,) = {c.scenario for c in self.connections if c.client_port == layer.client_port}
-        return f"{layer.name} of {scenario}"
+        operation = "".join(f"{number} " for number in layer.texts(f"{layer.name}.opnum"))
+        return f"{layer.name} {operation}of {scenario}"
 
     @property
     def disagreements(self) -> list[str]:
@@ -343,8 +373,8 @@ def dissected(path: Path, ports: dict[str, int], connections: list[Connection]) 
 def test_wireshark_warns_of_nothing_but_what_is_known(reading: Reading) -> None:
     assert reading.concerns <= set(KNOWN)
     assert {layer.name for layer in reading.layers} <= {
-        "dcerpc", "epm", "isystemactivator", "oxid", "remunk", "dispatch", "http", "json", "data-text-lines", "http2",
-        "grpc", "protobuf", "fake-field-wrapper", "_ws.malformed",
+        "dcerpc", "epm", "isystemactivator", "remact", "oxid", "remunk", "dispatch", "http", "json", "data-text-lines",
+        "http2", "grpc", "protobuf", "fake-field-wrapper", "_ws.malformed",
     }  # fmt: skip
 
 
@@ -538,6 +568,25 @@ def test_our_client_invokes_pings_and_releases(reading: Reading) -> None:
         layers = reading.of("our objects", name)
         assert {layer.number(f"{name}.opnum") for layer in layers} == {opnum}
         assert {value for layer in layers for value in layer.numbers("dcom.hresult")} == {0}
+
+
+def test_the_resolver_finds_the_exporter_and_pings(reading: Reading) -> None:
+    """[MS-DCOM] 3.1.2.5.1 (IObjectExporter), 3.1.2.5.2.3.1 (RemoteActivation), 3.1.1.5.6.1.1 (RemQueryInterface)."""
+    answers = [layer for layer in reading.of("resolver", "oxid") if not layer.is_from_client]
+    assert [answer.number("oxid.opnum") for answer in answers] == [5, 4, 4, 2, 1]
+    alive, resolved, _, added, pinged = answers
+    assert resolved.concerns == []
+    assert [answer.number("dcom.hresult") for answer in (resolved, added, pinged)] == [0] * 3
+    assert alive.texts("dcom.dualstringarray.network_addr")[0] == "127.0.0.1"
+    assert resolved.texts("dcom.dualstringarray.network_addr")[0] == f"127.0.0.1[{reading.ports['qmcomm']}]"
+    activated = reading.of("resolver", "remact")[-1]
+    assert (activated.number("remact.opnum"), activated.number("dcom.objref.signature")) == (0, 0x574F454D)
+    assert activated.numbers("dcom.hresult") == [0] * 3
+    assert resolved.text("oxid.ipid") == activated.texts("dcom.ipid")[0]  # IRemUnknown of the exporter
+    assert reading.of("resolver", "oxid")[-2].text("oxid.setid") == added.text("oxid.setid")
+    queried, _, released, _ = reading.of("resolver", "remunk")
+    assert queried.text("dcom.iid") == str(IMSMQMessage.uuid)
+    assert (queried.number("remunk.opnum"), released.number("remunk.opnum")) == (3, 5)
 
 
 def test_http_responses_are_complete(reading: Reading) -> None:

@@ -160,7 +160,7 @@ def dissected_header(layer: Layer) -> Header:
 @dataclass(frozen=True)
 class Call:
     """A call with its response or fault, each the last fragment; `frame` is that of the first fragment of the request.
-    `stub` is that of the response, decrypted and reassembled."""
+    `stub` is that of the response, decrypted and reassembled, and empty if Wireshark has a dissector for it."""
 
     interface: str
     syntax: str
@@ -175,6 +175,7 @@ class Call:
         """The value that the operation returns, at the end of its stub; of a fault, its status."""
         if self.response.number("dcerpc.pkt_type") == FAULT:
             return self.response.number("dcerpc.cn_status")
+        assert len(self.stub) >= 4
         return int.from_bytes(self.stub[-4:], "little")
 
     @property
