@@ -11,6 +11,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -21,7 +23,7 @@ import pytest
 from impacket.dcerpc.v5 import epm
 from impacket.dcerpc.v5.dcomrt import IActivation, IObjectExporter
 from impacket.dcerpc.v5.rpcrt import DCERPCException
-from impacket.uuid import string_to_bin
+from impacket.uuid import string_to_bin, uuidtup_to_bin
 
 import com_client
 from command_line import add_user
@@ -44,7 +46,19 @@ from interop.impacket_client import (
     direct,
 )
 from interop.samba_connection import Samba, need_samba
-from interop.wireshark import FAULT, LAST, REQUEST, RESPONSE, Call, Layer, calls, dissected_header, read, sent_headers
+from interop.wireshark import (
+    BIND,
+    FAULT,
+    LAST,
+    REQUEST,
+    RESPONSE,
+    Call,
+    Layer,
+    calls,
+    dissected_header,
+    read,
+    sent_headers,
+)
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq import com
 from openmsmq.bulk.client import BulkClient
@@ -58,6 +72,9 @@ QMMGMT = "41208ee0-e970-11d1-9b9e-00e02c064c39"
 REMOTE_READ = "1a9134dd-7b39-45ba-ad88-44d01ca47f28"
 NDR, NDR64 = "8a885d04-1ceb-11c9-9fe8-08002b104860", "71710533-beba-4937-8319-b5dbef9ccc36"
 FEATURES = "6cb71c2c-9812-4540-0300-000000000000"  # [MS-RPCE] 2.2.2.14, with both bits
+UNKNOWN = "11111111-2222-3333-4444-555555555555"
+UNKNOWN_SERVICE = 99
+ACCESS_DENIED = 5
 RANGE_ERROR = 0x1C010002  # nca_op_rng_error
 BODY = b"\x5a" * 9_000  # more than one fragment of all clients
 QUEUE = ".\\private$\\captured"
@@ -74,6 +91,7 @@ KNOWN = {
         "headerSize ([MS-DCOM] 2.2.22.1): it does not skip the padding to 8 bytes ([MS-RPCE] 2.2.6.2) that the header "
         "of an odd number of properties has. Our client sends the three that are required (3.1.2.5.2.3.3)."
     ),
+    ("dcerpc of refused", "Bind not acknowledged"): "This is what was asked for.",
     ("oxid 4 of resolver", "Long frame"): (
         "Wireshark takes two units, not four, for a DUALSTRINGARRAY without bindings, the smallest of [MS-DCOM] "
         "2.2.19.1, which the response about an unknown exporter has."
@@ -156,6 +174,25 @@ def manage(world: World) -> None:
     machine = {"type": 1, "u": {"Reserved1": 0}}
     dce.request(msmq.request("R_QMMgmtGetInfo", pObjectFormat=machine, cp=1, aProp=[1], apVar=blank), checkError=False)
     dce.disconnect()
+
+
+def be_refused(world: World) -> None:
+    """Bind an unknown interface, log in with a wrong password, and by an authentication service that nobody has."""
+    dce = connect(world.daemon.port)
+    with pytest.raises(DCERPCException):
+        dce.bind(uuidtup_to_bin((UNKNOWN, "1.0")))
+    dce.disconnect()
+    dce = connect(world.daemon.port, INTEGRITY, password="wrong")
+    dce.bind(msmq.QMCOMM)
+    with pytest.raises(DCERPCException):
+        dce.request(msmq.request("R_QMGetRTQMServerPort", fIP=0), checkError=False)
+    dce.disconnect()
+    trailer = bytes([UNKNOWN_SERVICE, INTEGRITY, 0, 0]) + bytes(4)
+    syntaxes = uuidtup_to_bin((QMCOMM, "1.0")) + uuidtup_to_bin((NDR, "2.0"))
+    body = struct.pack("<HHIBxxxHBx", 4280, 4280, 0, 1, 0, 1) + syntaxes + trailer + b"token___"
+    with socket.create_connection(("127.0.0.1", world.daemon.port)) as connection:
+        connection.sendall(struct.pack("<BBBBIHHI", 5, 0, BIND, 3, 0x10, 16 + len(body), 8, 1) + body)
+        connection.recv(100)
 
 
 def ask_in_ndr64(world: World) -> None:
@@ -257,6 +294,7 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "anonymous": send_and_receive,
     "sealed": read_in_two_phases,
     "signed": manage,
+    "refused": be_refused,
     "NDR64": ask_in_ndr64,
     "ours": use_our_client,
     "ours with SPNEGO": use_our_client_with_spnego,
@@ -475,7 +513,7 @@ def test_sealed_stubs_are_decrypted_with_the_password(reading: Reading, scenario
 
 def test_the_first_sealed_response_under_spnego_is_decrypted(reading: Reading) -> None:
     """The later ones are not: below GSS-API, Wireshark 4.0 does not advance the keystream by the 8 bytes of a signature
-    ([MS-NLMP] 3.4.4.2). With them, the same keys decrypt what both sides send."""
+    ([MS-NLMP] 3.4.4.2). tests/interop/test_samba.py has Samba's SPNEGO at the same level."""
     port, *others = (c for c in reading.calls("ours with SPNEGO") if c.interface == REMOTE_READ)
     assert port.summary == (REMOTE_READ, 0, reading.ports["qmcomm"])
     assert [call.opnum for call in others] == [2, 7, 9, 3]
@@ -519,6 +557,21 @@ def test_binds_choose_a_transfer_syntax_and_the_features(reading: Reading) -> No
     assert acknowledged.numbers("dcerpc.cn_ack_reason") == [2]
     assert acknowledged.numbers("dcerpc.cn_bind_trans_btfn") == [3]
     assert acknowledged.text("dcerpc.cn_sec_addr") == str(reading.ports["qmcomm"])
+
+
+def test_refusals_have_their_reasons(reading: Reading) -> None:
+    """C706 12.6.3.1 (abstract_syntax_not_supported), [MS-RPCE] 2.2.2.5 (authentication_type_not_recognized)."""
+    layers = reading.of("refused", "dcerpc")
+    results = [pair for layer in layers for pair in zip(*map(layer.numbers, _ACKNOWLEDGED), strict=False)]
+    assert results == [(2, 1)]
+    (call,) = reading.calls("refused")
+    assert call.summary == (QMCOMM, 31, ACCESS_DENIED)
+    assert [kind for layer in layers for kind in layer.numbers("ntlmssp.messagetype")] == [1, 2, 3]
+    assert "refused" not in reading.logins
+    assert layers[-1].number("dcerpc.cn_reject_reason") == 8
+
+
+_ACKNOWLEDGED = ("dcerpc.cn_ack_result", "dcerpc.cn_ack_reason")
 
 
 def test_activation_returns_references_with_the_address_of_the_resolver(reading: Reading) -> None:
