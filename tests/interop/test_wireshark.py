@@ -27,7 +27,7 @@ from impacket.uuid import string_to_bin, uuidtup_to_bin
 
 import com_client
 from command_line import add_user
-from daemon import Daemon
+from daemon import Daemon, eventually
 from interop import impacket_msmq as msmq
 from interop import impacket_remote_read as reads
 from interop.captures import Connection, Recorder, damaged, write_capture
@@ -80,17 +80,19 @@ BODY = b"\x5a" * 9_000  # more than one fragment of all clients
 QUEUE = ".\\private$\\captured"
 _LAST = (1 << 56) - 1  # position
 
+_ODD_PROPERTIES = (
+    "Wireshark reads the first property right after the CustomHeader of the activation properties, not at its "
+    "headerSize ([MS-DCOM] 2.2.22.1): it does not skip the padding to 8 bytes ([MS-RPCE] 2.2.6.2) that the header "
+    "of an odd number of properties has. Our client sends the three that are required (3.1.2.5.2.3.3)."
+)
 # What Wireshark 4.0 warns of although the specifications allow it: place and text, with the reason.
 KNOWN = {
     ("a sealed request without a stub", "Malformed Packet (Exception occurred)"): (
         "Wireshark fails to decrypt zero bytes. R_GetServerPort ([MS-MQRR] 3.1.4.1) has no parameters; impacket and "
         "our client send the same."
     ),
-    ("isystemactivator 4 of our objects", "Long frame"): (
-        "Wireshark reads the first property right after the CustomHeader of the activation properties, not at its "
-        "headerSize ([MS-DCOM] 2.2.22.1): it does not skip the padding to 8 bytes ([MS-RPCE] 2.2.6.2) that the header "
-        "of an odd number of properties has. Our client sends the three that are required (3.1.2.5.2.3.3)."
-    ),
+    ("isystemactivator 4 of our objects", "Long frame"): _ODD_PROPERTIES,
+    ("isystemactivator 4 of our sealed objects", "Long frame"): _ODD_PROPERTIES,
     ("dcerpc of refused", "Bind not acknowledged"): "This is what was asked for.",
     ("oxid 4 of resolver", "Long frame"): (
         "Wireshark takes two units, not four, for a DUALSTRINGARRAY without bindings, the smallest of [MS-DCOM] "
@@ -119,6 +121,20 @@ class World:
 
     def proxy(self, endpoint: str) -> int:
         return self.recorder.proxies[self.port(endpoint)]
+
+    def close_objects(self) -> None:
+        """Close our client's objects when the ping in the background, which closing would cut off, is answered."""
+        eventually(lambda: sum(map(_is_answered, self._of_the_resolver())) == 2)  # the activation and the ping
+        com.close_all()
+
+    def _of_the_resolver(self) -> list[Connection]:
+        scenario = self.recorder.connections[-1].scenario
+        port = self.port("ept")
+        return [c for c in self.recorder.connections if (c.scenario, c.server_port) == (scenario, port)]
+
+
+def _is_answered(connection: Connection) -> bool:
+    return any(header.kind == RESPONSE for header in sent_headers(connection.stream(is_from_client=False)))
 
 
 def ask_the_mapper(world: World) -> None:
@@ -240,7 +256,7 @@ def use_objects_with_ours(world: World) -> None:
     assert queue.Receive(ReceiveTimeout=0).Label == "fourth"
     with contextlib.suppress(MessageNotFound):
         queue.Receive(ReceiveTimeout=0)
-    com.close_all()
+    world.close_objects()
 
 
 def resolve(world: World) -> None:
@@ -258,6 +274,16 @@ def resolve(world: World) -> None:
     resolver.SimplePing(pinged["pSetId"])
     message.query(str(IMSMQMessage.uuid)).release()
     connection.disconnect()
+
+
+def use_sealed_objects(world: World) -> None:
+    message = com.Dispatch(
+        "MSMQ.MSMQMessage", host="127.0.0.1", port=world.daemon.mapper_port, user=USER, password=PASSWORD,
+        level=AuthLevel.PKT_PRIVACY,
+    )  # fmt: skip
+    message.Label = "sealed"
+    assert message.Label == "sealed"
+    world.close_objects()
 
 
 PAGES = ("/api/v1/queues", "/metrics", "/api/v1/nowhere", "/")
@@ -300,6 +326,7 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "ours with SPNEGO": use_our_client_with_spnego,
     "objects": use_objects,
     "our objects": use_objects_with_ours,
+    "our sealed objects": use_sealed_objects,
     "resolver": resolve,
     "web": browse,
     "flight": read_rows,
@@ -519,7 +546,7 @@ def test_the_first_sealed_response_under_spnego_is_decrypted(reading: Reading) -
     assert [call.opnum for call in others] == [2, 7, 9, 3]
 
 
-AUTHENTICATED = ("sealed", "signed", "ours", "ours with SPNEGO", "our objects")
+AUTHENTICATED = ("sealed", "signed", "ours", "ours with SPNEGO", "our objects", "our sealed objects")
 
 
 @pytest.mark.parametrize("scenario", AUTHENTICATED)
@@ -621,6 +648,14 @@ def test_our_client_invokes_pings_and_releases(reading: Reading) -> None:
         layers = reading.of("our objects", name)
         assert {layer.number(f"{name}.opnum") for layer in layers} == {opnum}
         assert {value for layer in layers for value in layer.numbers("dcom.hresult")} == {0}
+
+
+def test_sealed_calls_of_objects_are_decrypted_and_dissected(reading: Reading) -> None:
+    layers = reading.of("our sealed objects", "dispatch")
+    values = [layer.texts("dcom.vt.bstr")[-1] for layer in layers if layer.texts("dcom.vt.bstr")]
+    assert values == ["sealed", "sealed"]
+    pdus = reading.of("our sealed objects", "dcerpc")
+    assert {level for layer in pdus for level in layer.numbers("dcerpc.auth_level")} == {PRIVACY}
 
 
 def test_the_resolver_finds_the_exporter_and_pings(reading: Reading) -> None:
