@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 _CHUNK = 1 << 16
+_FIRST_CLIENT = 1024  # port; servers of tests have ports from 20,000
 HOST = "127.0.0.1"
 
 
@@ -35,7 +36,8 @@ class Chunk:
 
 @dataclass
 class Connection:
-    """One TCP connection: who made it in which scenario, and its bytes in the order in which they were seen."""
+    """One TCP connection: the scenario in which it was made, and its bytes in the order in which they were seen. The
+    port of the client is that in the capture, where no other connection has it."""
 
     scenario: str
     client_port: int
@@ -103,7 +105,7 @@ class Recorder:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        connection = Connection(self._scenario, writer.get_extra_info("peername")[1], port)
+        connection = Connection(self._scenario, _FIRST_CLIENT + len(self.connections), port)
         self.connections.append(connection)
         onward = socket.socket()
         onward.connect_ex((HOST, port))
@@ -132,8 +134,8 @@ _ETHERNET = bytes(12) + b"\x08\x00"  # as on the loopback interface of Linux
 _SYN, _FIN, _PUSH, _ACK = 2, 1, 8, 16
 _LARGEST = 32_768  # payload of a segment, which fits the 16 bits of a packet's length
 _WINDOW = 65_535
+# Returns positions in a stream of a connection at which segments end, as well as where the bytes arrived.
 FindEnds = Callable[[Connection, bytes], Iterable[int]]
-"""Returns positions in a stream of a connection at which segments end, as well as where the bytes arrived."""
 
 
 def _checksum(data: bytes) -> int:
