@@ -176,6 +176,15 @@ def use_our_client_with_spnego(world: World) -> None:
     _send_and_receive_with_ours(world, spnego=True)
 
 
+def use_qm2qm_and_qmmgmt(world: World) -> None:
+    with world.daemon.connect(user=USER, password=PASSWORD, level=AuthLevel.PKT_PRIVACY) as manager:
+        with manager.open(QUEUE, "send") as queue:
+            queue.send(BODY, label="old")
+        with manager.open(QUEUE, protocol="qm2qm") as queue:
+            assert queue.receive(0).body == BODY
+        manager.management(QUEUE)
+
+
 def use_objects(world: World) -> None:
     connection = com_client.Connection("127.0.0.1", world.daemon.mapper_port)
     info = connection.new("QueueInfo")
@@ -266,6 +275,7 @@ SCENARIOS: dict[str, Callable[[World], None]] = {
     "NDR64": ask_in_ndr64,
     "ours": use_our_client,
     "ours with SPNEGO": use_our_client_with_spnego,
+    "ours with qm2qm": use_qm2qm_and_qmmgmt,
     "objects": use_objects,
     "our objects": use_objects_with_ours,
     "our sealed objects": use_sealed_objects,

@@ -46,6 +46,7 @@ from requirements import program
 
 QMCOMM2 = "76d12b80-3467-11d3-91ff-0090272f9ea3"
 QMMGMT = "41208ee0-e970-11d1-9b9e-00e02c064c39"
+QM2QM = "1088a980-eae5-11d0-8d9b-00a02453c337"
 REMOTE_READ = "1a9134dd-7b39-45ba-ad88-44d01ca47f28"
 FEATURES = "6cb71c2c-9812-4540-0300-000000000000"  # [MS-RPCE] 2.2.2.14, with both bits
 ACCESS_DENIED = 5
@@ -235,7 +236,7 @@ def test_the_endpoint_mapper_names_the_port_of_each_interface(reading: Reading) 
         assert (answer.text("epm.proto.tcp_port"), answer.text("epm.proto.ip")) == (port, "127.0.0.1")
         assert (answer.number("epm.num_towers"), answer.number("epm.rc")) == (1, 0)
     looked_up = answers[-1]
-    assert set(looked_up.texts("epm.uuid")) >= {QMCOMM, QMCOMM2, QMMGMT, REMOTE_READ}
+    assert set(looked_up.texts("epm.uuid")) == {QMCOMM, QMCOMM2, QMMGMT, REMOTE_READ, QM2QM, NDR}
     assert looked_up.number("epm.num_ents") == len(looked_up.texts("epm.annotation")) == 5
     assert set(looked_up.texts("epm.proto.tcp_port")) == {port}
 
@@ -282,6 +283,16 @@ def test_sealed_stubs_are_decrypted_with_the_password(reading: Reading, scenario
         assert {*call.request.numbers("dcerpc.auth_level"), *call.response.numbers("dcerpc.auth_level")} == {PRIVACY}
 
 
+def test_sealed_operations_of_ms_mqqp_and_ms_mqmr(reading: Reading) -> None:
+    """[MS-MQQP] 3.1.4, [MS-MQMP] 3.1.4.2 (R_QMOpenRemoteQueue) and 3.1.4.3 (R_QMCloseRemoteQueueContext)."""
+    found = reading.calls("ours with qm2qm")[-8:]
+    assert [(call.interface, call.opnum) for call in found] == [
+        (QMCOMM, 2), (QM2QM, 2), (QM2QM, 8), (QMCOMM, 3), (QM2QM, 9), (QM2QM, 1), (QM2QM, 3), (QMMGMT, 0),
+    ]  # fmt: skip
+    assert [call.result for call in found if call.opnum != 8] == [MQ_OK] * 7  # RemoteQMGetVersion returns nothing
+    assert BODY in found[4].stub
+
+
 def test_the_first_sealed_response_under_spnego_is_decrypted(reading: Reading) -> None:
     """The later ones are not: below GSS-API, Wireshark 4.0 does not advance the keystream by the 8 bytes of a signature
     ([MS-NLMP] 3.4.4.2). tests/interop/test_samba.py has Samba's SPNEGO at the same level."""
@@ -290,7 +301,7 @@ def test_the_first_sealed_response_under_spnego_is_decrypted(reading: Reading) -
     assert [call.opnum for call in others] == [2, 7, 9, 3]
 
 
-AUTHENTICATED = ("sealed", "signed", "ours", "ours with SPNEGO", "our objects", "our sealed objects")
+AUTHENTICATED = ("sealed", "signed", "ours", "ours with SPNEGO", "ours with qm2qm", "our objects", "our sealed objects")
 
 
 @pytest.mark.parametrize("scenario", AUTHENTICATED)
