@@ -27,7 +27,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +277,6 @@ def _reap(statuses: dict[int, int]) -> None:
 def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -> None:
     """Turn the child into the command."""
     code = 1
-    ends: list[Callable[[], None]] = []
     try:
         _take(streams, request["numbers"], others)
         if request["session"]:
@@ -290,7 +289,7 @@ def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -
         if "RECORD_LINES" in os.environ:
             import line_recorder
 
-            ends.append(line_recorder.start_in_daemon())
+            line_recorder.start_in_daemon()
         _run(request["arguments"], is_python=request["is_python"])
         code = 0
     except SystemExit as end:
@@ -298,8 +297,6 @@ def _become(request: Mapping[str, Any], streams: list[int], others: list[int]) -
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        for end in ends:
-            end()
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()

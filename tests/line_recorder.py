@@ -13,9 +13,9 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -37,15 +37,18 @@ def start(context: str | None = None) -> Any:
     return recorded
 
 
-def start_in_daemon() -> Callable[[], None]:
-    """Record lines for the test that started this daemon. Returns what the daemon must call at its end."""
+def start_in_daemon() -> None:
+    """Record lines for the test that started this daemon, until it exits: daemons and their child processes do so by
+    `os._exit`."""
     recorded = start("daemon of " + os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0])
+    leave = os._exit
 
-    def end() -> None:
+    def save_and_leave(status: int) -> NoReturn:
         recorded.stop()
         recorded.save()
+        leave(status)
 
-    return end
+    os._exit = save_and_leave  # type: ignore[assignment]
 
 
 class _Recorder:
