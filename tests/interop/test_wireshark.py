@@ -2,8 +2,8 @@
 
 Recording proxies stand between real clients and a real daemon, so no privileges are needed. MSMQ's own interfaces have
 no dissectors: of these, Wireshark reads headers, binds, authentication and fragments, decrypts the stubs, and leaves
-them as bytes. It has none for the packets of MS-MQQB (TCP 1801) either: `tshark -G protocols` of 4.0 knows no name with
-MSMQ or MQQB. tests/packets has a second reading of those.
+them as bytes. It has none for the packets of MS-MQQB (TCP 1801) either: `tshark -G protocols` of 4.0 and 4.4 knows no
+name with MSMQ or MQQB. tests/packets has a second reading of those.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from interop.wireshark import (
     calls,
     dissected_header,
     read,
+    reads_arguments_twice,
     sent_headers,
 )
 from openmsmq.interfaces.mc_mqac import IMSMQMessage
@@ -50,30 +51,39 @@ QM2QM = "1088a980-eae5-11d0-8d9b-00a02453c337"
 REMOTE_READ = "1a9134dd-7b39-45ba-ad88-44d01ca47f28"
 FEATURES = "6cb71c2c-9812-4540-0300-000000000000"  # [MS-RPCE] 2.2.2.14, with both bits
 # Of an odd length, so that the bindings in the response of ServerAlive2 ([MS-DCOM] 3.1.2.5.1.6) need no padding:
-# Wireshark 4.0 does not align what follows them to 4 bytes (C706 14.2.2).
+# Wireshark does not align what follows them to 4 bytes (C706 14.2.2).
 COMPUTER = "CAPTURE"
 ACCESS_DENIED = 5
 RANGE_ERROR = 0x1C010002  # nca_op_rng_error
 
 _ODD_PROPERTIES = (
-    "Wireshark reads the first property right after the CustomHeader of the activation properties, not at its "
+    "Wireshark 4.0 reads the first property right after the CustomHeader of the activation properties, not at its "
     "headerSize ([MS-DCOM] 2.2.22.1): it does not skip the padding to 8 bytes ([MS-RPCE] 2.2.6.2) that the header "
     "of an odd number of properties has. Our client sends the three that are required (3.1.2.5.2.3.3)."
 )
-# What Wireshark 4.0 warns of although the specifications allow it: place and text, with the reason.
+_REPEATED_ARGUMENTS = (
+    "Wireshark 4.4 continues at the end of the array of pointers in rgvarg ([MS-OAUT] 2.2.33), not at the end of the "
+    "VARIANTs to which they point, which follow it directly (C706 14.3.12.3). So it reads the first VARIANT, or the "
+    "padding before it, again as the number of rgdispidNamedArgs, or as cVarRef if there are none."
+)
+NO_STUB, REPEATED = "a sealed request without a stub", "a request of Invoke whose arguments are read twice"  # places
+_MALFORMED = "Malformed Packet (Exception occurred)"
+# What Wireshark 4.0 or 4.4 warns of although the specifications allow it: place and text, with the reason.
 KNOWN = {
-    ("a sealed request without a stub", "Malformed Packet (Exception occurred)"): (
+    (NO_STUB, _MALFORMED): (
         "Wireshark fails to decrypt zero bytes. R_GetServerPort ([MS-MQRR] 3.1.4.1) has no parameters; impacket and "
         "our client send the same."
     ),
-    ("isystemactivator 4 of our objects", "Long frame"): _ODD_PROPERTIES,
-    ("isystemactivator 4 of our sealed objects", "Long frame"): _ODD_PROPERTIES,
-    ("dcerpc of refused", "Bind not acknowledged"): "This is what was asked for.",
-    ("oxid 4 of resolver", "Long frame"): (
+    (REPEATED, "Long frame"): _REPEATED_ARGUMENTS,
+    (REPEATED, _MALFORMED): _REPEATED_ARGUMENTS,
+    ("our objects: isystemactivator 4 of the client", "Long frame"): _ODD_PROPERTIES,
+    ("our sealed objects: isystemactivator 4 of the client", "Long frame"): _ODD_PROPERTIES,
+    ("refused: dcerpc of the server", "Bind not acknowledged"): "This is what was asked for.",
+    ("resolver: oxid 4 of the server", "Long frame"): (
         "Wireshark takes two units, not four, for a DUALSTRINGARRAY without bindings, the smallest of [MS-DCOM] "
         "2.2.19.1, which the response about an unknown exporter has."
     ),
-    ("http2 of flight", "Trailing stray characters"): (
+    ("flight: http2 of the server", "Trailing stray characters"): (
         "The gRPC library writes trailers named -bin in Base64 without padding, as gRPC over HTTP/2 recommends."
     ),
 }
@@ -108,14 +118,19 @@ class Reading:
         return {(self._place(layer), text) for layer in self.layers for text in layer.concerns}
 
     def _place(self, layer: Layer) -> str:
-        for pdu in self.layers:
-            if (pdu.name, pdu.frame) == ("dcerpc", layer.frame):
-                header = dissected_header(pdu)
-                if header.kind == REQUEST and not header.stub_length and header.security[1:2] == (PRIVACY,):
-                    return "a sealed request without a stub"
+        """Return the scenario, protocol, operation and sender, or the name of a place in any scenario. The layer of a
+        dissection that was given up has no fields; the one before it has them."""
+        beside = [other for other in self.layers if other.frame == layer.frame and other.name != "_ws.malformed"]
+        pdu = beside[-1] if layer.name == "_ws.malformed" else layer
+        if pdu.name == "dcerpc":
+            header = dissected_header(pdu)
+            if header.kind == REQUEST and not header.stub_length and header.security[1:2] == (PRIVACY,):
+                return NO_STUB
+        if pdu.name == "dispatch" and pdu.is_from_client and reads_arguments_twice(pdu):
+            return REPEATED
         (scenario,) = {c.scenario for c in self.connections if c.client_port == layer.client_port}
-        operation = "".join(f"{number} " for number in layer.texts(f"{layer.name}.opnum"))
-        return f"{layer.name} {operation}of {scenario}"
+        operation = "".join(f"{number} " for number in pdu.texts(f"{pdu.name}.opnum"))
+        return f"{scenario}: {pdu.name} {operation}of the {'client' if pdu.is_from_client else 'server'}"
 
     @property
     def disagreements(self) -> list[str]:
@@ -435,8 +450,13 @@ def test_the_resolver_finds_the_exporter_and_pings(reading: Reading) -> None:
 
 def test_http_responses_are_complete(reading: Reading) -> None:
     layers = reading.of("web", "http")
-    assert [text for layer in layers for text in layer.texts("http.request.uri")] == list(PAGES)
+    requests = [layer for layer in layers if layer.is_from_client]
+    assert [layer.text("http.request.uri") for layer in requests] == list(PAGES)
     responses = [layer for layer in layers if not layer.is_from_client]
+    # The URI that a response is for has a field of its own in Wireshark 4.0. In 4.4, it has that of the request.
+    fields = ("http.response_for.uri", "http.request.full_uri")
+    answered = [text for layer in responses for field in fields for text in layer.texts(field)]
+    assert answered == [layer.text("http.request.full_uri") for layer in requests]
     assert [layer.number("http.response.code") for layer in responses] == [200, 200, 404, 200]
     kinds = ["application/json", "text/plain", "application/problem+json", "text/html"]
     assert [layer.text("http.content_type").partition(";")[0] for layer in responses] == kinds
@@ -469,13 +489,14 @@ def test_flight_is_grpc_over_http2(reading: Reading) -> None:
 
 @dataclass(frozen=True)
 class Damage:
-    """Other bytes, at a distance from the last place of a marker in what the server sent."""
+    """Other bytes, at a distance from the last place of a marker in what one side sent."""
 
     name: str
     scenario: str
     marker: bytes
     distance: int
     new: bytes
+    is_from_client: bool = False
 
     def place(self, reading: Reading) -> tuple[Connection, int, int]:
         """Return the connection, the number of the chunk, and the position in it."""
@@ -483,7 +504,8 @@ class Damage:
             (connection, number, chunk.data.rindex(self.marker) + self.distance)
             for connection in reading.connections
             for number, chunk in enumerate(connection.chunks)
-            if connection.scenario == self.scenario and not chunk.is_from_client and self.marker in chunk.data
+            if (connection.scenario, chunk.is_from_client) == (self.scenario, self.is_from_client)
+            if self.marker in chunk.data
         ]
         return found[-1]
 
@@ -492,6 +514,7 @@ DAMAGES = (
     Damage("nothing", "signed", b"NTLMSSP", 0, b""),
     Damage("floors of a tower", "mapper", b"\5\0\x13\0\x0d", 0, b"\xff"),
     Damage("length of a string", "our objects", "fourth".encode("utf-16-le"), -4, b"\xff"),
+    Damage("length of an argument", "objects", ".\\private$".encode("utf-16-le"), -4, b"\xff", is_from_client=True),
     Damage("challenge of the server", "signed", b"NTLMSSP", 24, bytes(8)),
     Damage("call identifier", "anonymous", b"\5\0\3", 12, b"\x55"),
     Damage("alloc_hint", "anonymous", b"\5\0\3", 16, b"\x55"),
@@ -510,8 +533,9 @@ def test_damage_is_noticed(reading: Reading, tmp_path: Path) -> None:
     write(capture, reading.ports, changed)
     capture.write_bytes(capture.read_bytes()[:-4] + bytes(4))
     seen = dissected(capture, reading.ports, originals)
-    assert {place for place, _ in seen.concerns} == {
-        "_ws.malformed of floors of a tower", "_ws.malformed of length of a string", "tcp of authentication level",
+    assert {place for place, _ in seen.concerns - set(KNOWN)} == {
+        "floors of a tower: epm 2 of the server", "length of a string: dispatch 6 of the server",
+        "length of an argument: dispatch 6 of the client", "authentication level: tcp of the client",
     }  # fmt: skip
     assert seen.disagreements == ["call identifier", "alloc_hint", "authentication level"]
     assert seen.logins.count("nothing") == 1

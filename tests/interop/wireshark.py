@@ -96,6 +96,33 @@ def _layers(packet: ET.Element, server_ports: set[int]) -> Iterator[Layer]:
             yield layer
 
 
+def reads_arguments_twice(invoke: Layer) -> bool:
+    """Whether Wireshark finds fields that follow the arguments of Invoke ([MS-OAUT] 3.1.4.4) within the arguments.
+
+    This holds only if the arguments end where they have to: what is left has the size of rgdispidNamedArgs, if there
+    are named arguments, cVarRef, which is 0, and two conformant arrays without elements (C706 14.3.3)."""
+    end, is_within = 0, False
+    for part in invoke.element.iter("field"):
+        if part.get("name") == "dispatch.arg":
+            end = sum(_extent(part))
+        elif part.get("name") in _AFTER_ARGUMENTS and _extent(part)[0] < end:
+            is_within = True
+    start, size = _extent(invoke.element)
+    if not is_within:
+        return False
+    named = invoke.number("dispatch.named_args")
+    padding = (start - end) % 4
+    return start + size - end == padding + (4 + 4 * named if named else 0) + 12
+
+
+_AFTER_ARGUMENTS = {"dispatch.id", "dispatch.varref"}  # rgdispidNamedArgs, cVarRef
+
+
+def _extent(element: ET.Element) -> tuple[int, int]:
+    """Return position and size."""
+    return int(element.get("pos", "")), int(element.get("size", ""))
+
+
 # -- DCE/RPC -----------------------------------------------------------------------------------------------------------
 
 
