@@ -143,6 +143,25 @@ def test_calls_of_several_fragments_may_interleave() -> None:
     assert {a.call_id: a.stub for a in answers} == dict(zip(calls, (b"a" * 300, b"b" * 300, b"c" * 50), strict=True))
 
 
+def test_numbers_of_calls_begin_again_at_one_and_skip_those_in_use() -> None:
+    pair = bound()
+    pair.answering = False
+    waiting = [pair.client.request(ECHO, REVERSE, b"ab") for _ in range(2)]
+    pair.exchange()
+    pair.answering = True
+    pair.client._call_id = 0x7FFFFFFE  # as after 2^31 - 2 calls
+    taken = [pair.client.request(ECHO, REVERSE, b"ab") for _ in range(3)]
+    assert taken == [0x7FFFFFFF, *(n for n in range(1, 6) if n not in waiting)][:3]
+    assert pair.exchange() == [ResponseReceived(call, b"ba") for call in taken]
+
+
+def test_a_fragment_is_the_last_one_if_nothing_is_left() -> None:
+    for size, flags in [(0, [3]), (1, [3]), (16, [3]), (17, [1, 2]), (32, [1, 2]), (33, [1, 0, 2])]:
+        made = fragments(PacketType.REQUEST, 0, 1, bytes(4), bytes(size), 16 + 4 + 4 + 16, None)
+        assert [pdu[3] for pdu in made] == flags
+        assert [int.from_bytes(pdu[16:20], "little") for pdu in made] == list(range(size, -(size == 0), -16))
+
+
 def test_a_second_bind_with_the_same_context_id_starts_new_keys_and_sequence_numbers() -> None:
     pair = bound(AuthLevel.PKT_PRIVACY)
     call = pair.client.request(ECHO, REVERSE, b"one")
