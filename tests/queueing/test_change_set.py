@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openmsmq.model.constants import Acknowledge, MessageClass
 from openmsmq.model.errors import HResult
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.store import Put, StoreFailed
@@ -106,3 +107,28 @@ def test_charges_within_one_change_add_up_against_the_quota(world: World) -> Non
     change = ChangeSet(world.manager.changes)
     assert [change.charge(queue, 4096) for _ in range(4)] == [True, True, False, False]
     assert change.added_to(queue) == 8192
+
+
+def test_a_received_message_is_kept_only_if_its_queue_keeps_a_journal(world: World) -> None:
+    world.create("admin")
+    world.create("j", JOURNAL=1)
+    for name in ("q", "j"):  # with an acknowledgment, which the fast path does not send
+        world.send(
+            name, "acknowledged", administration_queue_format_name="DIRECT=OS:.\\private$\\admin",
+            acknowledgements_requested=int(Acknowledge.POS_RECEIVE), priority=7,
+        )  # fmt: skip
+        assert world.read(world.open(name)).label == "acknowledged"
+    journals = [world.queue(name).journal for name in ("q", "j")]
+    assert [world.labels(journal) if journal is not None else None for journal in journals] == [[], ["acknowledged"]]
+    assert len(world.labels("admin")) == 2
+
+
+def test_messages_that_die_are_counted_by_reason(world: World) -> None:
+    deaths = world.manager.changes.deaths
+    assert deaths == {}
+    world.send("q", "late", time_to_be_received=1)
+    world.send("q", "later", time_to_be_received=1, journaling_requested=1)
+    world.advance(2000)
+    assert deaths == {MessageClass.NACK_RECEIVE_TIMEOUT: 2}
+    world.manager.reading.purge(world.open("q"))
+    assert deaths == {MessageClass.NACK_RECEIVE_TIMEOUT: 2, MessageClass.NACK_Q_PURGED: 1}
