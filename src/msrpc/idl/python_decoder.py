@@ -339,8 +339,10 @@ class Decoder(Emitter):
         size = w.minimum_size(element)
         if size == 0:
             raise IdlError(f"{where}: elements of size 0")
-        if not isinstance(element, w.Struct):  # structures are aligned individually: none, no padding
+        if is_bytes(element) or is_wchar(element):
             self.align(element.alignment)
+        elif not isinstance(element, w.Struct):  # structures are aligned individually
+            self.align_elements(element.alignment, count)
         end = self.local("e")
         self.line(f"{end} = p + {size} * {count}")
         with self.block(f"if {end} > len(b):"):
