@@ -1,5 +1,5 @@
-"""Fuzz targets for external input of the bulk plane, DCOM and message security. Each target takes bytes; it
-ends normally for correctly refused input and fails otherwise.
+"""Fuzz targets for external input of the bulk plane, DCOM and message security, and the list of all targets. Each
+target takes bytes; it ends normally for correctly refused input and fails otherwise.
 
 `make nightly` runs them with atheris (`tools/fuzz`); `test_corpus` runs the corpus in every test run.
 """
