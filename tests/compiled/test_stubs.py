@@ -213,6 +213,17 @@ def test_answers_of_receives() -> None:
     assert plain > CASES / 30
 
 
+def test_answers_of_receives_with_times_of_a_clock_that_is_ahead() -> None:
+    stub = RECEIVE.encode_request(
+        m.rpc_ACReceiveMessageEx_Request(7, receive_buffer(ReceiveAction.RECEIVE, 0, 0, None, BufferSizes(9, 9, 9, 9)))
+    )
+    for seconds in (60, INFINITE - 1, INFINITE):
+        for sent in (0, 59, 60, 61, 1000):
+            message = Message(sent_time=sent, time_to_reach_queue=seconds, time_to_be_received=seconds)
+            found = receive_stubs.answers([stub], [encode_message(message)], READ, 60)
+            assert found == [received(stub, message)]
+
+
 def test_answers_to_equal_requests_differ_as_their_messages_do() -> None:
     """Native code reuses the layout of the last reply for texts of the same length and for bytes that fit."""
     chance, plain = seeds.chance("equal receives"), 0

@@ -11,6 +11,7 @@ import ssl
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -54,6 +55,14 @@ def test_every_answer_has_the_headers(daemon: Daemon) -> None:
         assert "default-src 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
         assert headers["server"] is None
+
+
+def test_what_cannot_be_converted_is_refused(daemon: Daemon) -> None:
+    for value in ("Basic \xe9", "Basic a", "Basic //8="):
+        assert ask(daemon, "GET", "/api/v1/queues", None, {"Authorization": value}).status == 401
+    for status in ("9" * 5000, "422.", "-1", "\u0664"):
+        assert ask(daemon, "GET", f"/problems/{quote(status)}").status == 404
+    assert ask(daemon, "GET", "/problems/422").status == 200
 
 
 def test_a_body_is_bounded(client: Client, queue: str) -> None:

@@ -138,6 +138,17 @@ def test_expired_times_are_returned_as_zero() -> None:
     assert (ptb.old.pulRelativeTimeToQueue, ptb.old.pulRelativeTimeToLive) == (0, 0)
 
 
+def test_times_that_exceed_32_bits_are_returned_as_infinite() -> None:
+    """The clock of the sender may be ahead."""
+    ptb = buffer()
+    ptb.old.pulRelativeTimeToQueue = ptb.old.pulRelativeTimeToLive = 1
+    long = Message(sent_time=NOW + 5, time_to_reach_queue=INFINITE - 4, time_to_be_received=INFINITE - 5)
+    fill(ptb, long, NOW)
+    assert (ptb.old.pulRelativeTimeToQueue, ptb.old.pulRelativeTimeToLive) == (INFINITE, INFINITE)
+    fill(ptb, long, NOW + 6)
+    assert (ptb.old.pulRelativeTimeToQueue, ptb.old.pulRelativeTimeToLive) == (INFINITE - 5, INFINITE - 6)
+
+
 def _with_text(name: str, size: str, length: str, capacity: int) -> CACTransferBufferV2:
     ptb = buffer()
     holder = owner(ptb, name)

@@ -20,6 +20,7 @@ from daemon import eventually
 from flight.plane import Plane
 from openmsmq import MsmqError
 from openmsmq.flight.rows import validate
+from openmsmq.flight.server import Authentication
 from openmsmq.model.errors import HResult, IllegalPropertyValue
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.store import Insert, Store
@@ -41,6 +42,12 @@ def raw(plane: Plane) -> flight.FlightClient:
 
 def act(plane: Plane, action: str, body: bytes) -> list[Any]:
     return list(raw(plane).do_action(flight.Action(action, body)))
+
+
+def test_credentials_that_are_not_ascii_are_refused() -> None:
+    for value in ("Basic \xe9", "Basic a", "Basic //8="):
+        with pytest.raises(flight.FlightUnauthenticatedError, match="has to be Basic"):
+            Authentication().start_call(None, {"authorization": [value]})
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1" + "0" * 400, "-1", "true", '"1"', "[1]"])

@@ -1,5 +1,5 @@
-"""Fuzz targets for external input of the bulk plane, DCOM, NDR64 and message security. Each target takes bytes; it
-ends normally for correctly refused input and fails otherwise.
+"""Fuzz targets for external input of the bulk plane, DCOM and message security, and the list of all targets. Each
+target takes bytes; it ends normally for correctly refused input and fails otherwise.
 
 `make nightly` runs them with atheris (`tools/fuzz`); `test_corpus` runs the corpus in every test run.
 """
@@ -14,22 +14,20 @@ import struct
 from array import array
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import ipc
 
 from dcom.world import ComWorld
-from fuzz import network_targets
+from fuzz import compiled_targets, http_targets, kerberos_targets, ndr_targets, network_targets
 from msrpc.dcom import activation, coercion, objref
 from msrpc.dcom.variant import VT, from_wire, to_wire
-from msrpc.interfaces import ms_oaut, ms_rpce_epm
-from msrpc.ndr import BadStubData, NdrError, Operation
+from msrpc.interfaces import ms_oaut
+from msrpc.ndr import BadStubData, NdrError
 from msrpc.ndr.serialization import deserialize, serialize
 from msrpc.rpc.faults import Fault
 from openmsmq.flight import record_columns, rows
-from openmsmq.interfaces import ms_mqmp, ms_mqqp, ms_mqrr
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import sid_bytes
 from openmsmq.packet.errors import BadPacket
@@ -175,43 +173,6 @@ def fuzz_keys(data: bytes) -> None:
         return
 
 
-OPERATIONS = [
-    operation
-    for interface in (ms_mqmp.qmcomm, ms_mqmp.qmcomm2, ms_mqqp.qm2qm, ms_mqrr.RemoteRead, ms_rpce_epm.ept)
-    for operation in interface.operations
-    if operation.used_on_wire
-]
-
-
-def fuzz_ndr64(data: bytes) -> None:
-    """The first byte selects an operation, an odd second byte its response, the rest is the NDR64 stub. A decoded value
-    can be encoded, also in NDR 2.0, and decoded to the same value."""
-    operation = OPERATIONS[(data[0] if data else 0) % len(OPERATIONS)]
-    is_response = len(data) > 1 and data[1] % 2
-
-    def decode(spoken: Operation, stub: bytes) -> Any:
-        return spoken.decode_response(stub) if is_response else spoken.decode_request(stub)
-
-    def encode(spoken: Operation, value: Any) -> bytes:
-        return spoken.encode_response(value) if is_response else spoken.encode_request(value)
-
-    try:
-        value = decode(operation.ndr64, data[2:])
-    except BadStubData:
-        return
-    for slot in value.__slots__:  # sizes that only a request has
-        if not hasattr(value, slot):
-            setattr(value, slot, None)
-    try:
-        stub, narrow = encode(operation.ndr64, value), encode(operation, value)
-    except NdrError:
-        # Enumerations have 16 bits in NDR 2.0, and a response decoded alone lacks the sizes in the request.
-        return
-    for spoken, written in ((operation.ndr64, stub), (operation, narrow)):
-        again = decode(spoken, written)
-        assert all(getattr(again, slot, None) == getattr(value, slot) for slot in value.__slots__)
-
-
 EVERYTHING = CryptoPolicy(
     allow_md2=True, allow_md4=True, allow_md5=True, allow_sha1=True, allow_signature_1=True, allow_rc2=True,
     allow_rc4=True, reject_enhanced_rc2_using_40_bit_keys=False, external_certificates=True, minimum_rsa_bits=512,
@@ -239,6 +200,7 @@ def fuzz_arrival(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "requests": fuzz_requests, "arrow": fuzz_arrow, "rows": fuzz_rows, "objref": fuzz_objref, "variant": fuzz_variant,
-    "invoke": fuzz_invoke, "keys": fuzz_keys, "arrival": fuzz_arrival, "ndr64": fuzz_ndr64,
-    **network_targets.TARGETS,
+    "invoke": fuzz_invoke, "keys": fuzz_keys, "arrival": fuzz_arrival, **network_targets.TARGETS,
+    **ndr_targets.TARGETS, **compiled_targets.TARGETS, **http_targets.TARGETS,
+    **kerberos_targets.TARGETS,
 }  # fmt: skip

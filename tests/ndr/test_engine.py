@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from idl.idl_text import interface
 from idl.test_idl_features import FEATURE
 
+from msrpc.interfaces import ms_dcom
 from msrpc.ndr import NULL, BadStubData, NdrError, Operation, Structure
 from msrpc.ndr.engine import Codec, announce, codec, declare
 from ndr.strategies import operations, request, response
@@ -80,6 +81,19 @@ def _agree_on_bad_stubs(name: str, data: st.DataObject) -> None:
         for decoder in decoders:
             found = decoder.direct(stub)
             assert found is None or same(found, decoder.interpreted(stub))
+
+
+def test_no_gap_precedes_elements_that_are_absent() -> None:
+    """Gaps precede primitives (C706 14.2.2), so an empty array of 64-bit numbers is its count alone."""
+    ping = ms_dcom.IObjectExporter.operation("ComplexPing")
+    assert ping.request is not None and ping.decoders is not None and ping.encoders is not None
+    value = ping.request(5, 1, 0, 0, None, [])
+    stub = bytes.fromhex("0500000000000000 0100 0000 0000 0000 00000000 00000200 00000000")
+    for order, written in enumerate(
+        (stub, bytes.fromhex("0000000000000005 0001 0000 0000 0000 00000000 00020000 00000000"))
+    ):
+        assert ping.decoders[order].direct(written) == ping.decoders[order].interpreted(written) == value
+    assert ping.encoders[0].direct(value) == ping.encoders[0].interpreted(value) == stub
 
 
 ODD = [

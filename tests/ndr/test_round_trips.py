@@ -272,6 +272,19 @@ def test_an_array_of_a_response_has_the_size_that_the_request_announced(announce
     assert operation.decode_response(stub).rgVar == elements
 
 
+def test_a_union_is_refused_if_the_selector_that_follows_it_has_another_value() -> None:
+    operation = ms_oaut.ITypeInfo.operation("GetVarDesc")
+    element = ms_oaut.ELEMDESC(tdesc=ms_oaut.TYPEDESC(hreftype=0x11223344, vt=29), paramdesc=ms_oaut.PARAMDESC())
+    response = ms_oaut.ITypeInfo_GetVarDesc_Response(ppVarDesc=ms_oaut.VARDESC(oInst=1, elemdescVar=element, varkind=0))
+    for spoken in (operation, operation.ndr64):
+        stub = spoken.encode_response(response)
+        assert spoken.decode_response(stub) == response
+        changed = stub.replace(bytes.fromhex("44332211 1d00"), bytes.fromhex("44332211 0000"))
+        assert changed != stub
+        with pytest.raises(BadStubData, match="TYPEDESC: union selected by 29 and 0"):
+            spoken.decode_response(changed)
+
+
 def test_an_array_of_a_response_is_not_larger_than_announced() -> None:
     operation = ms_oaut.IEnumVARIANT.operation("Next")
     elements = [ms_oaut.wireVARIANTStr(vt=0)] * 2

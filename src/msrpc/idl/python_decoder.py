@@ -59,6 +59,8 @@ class Decoder(Emitter):
                 self._body(f, f"o.{f.name}", "o", name)
         self._end_of_fixed_part(struct)
         self.flush()
+        for check in self.late:
+            self.line(check)
         if struct.recursive:
             self.line("s.depth -= 1")
         self.line("return o, p")
@@ -170,11 +172,13 @@ class Decoder(Emitter):
                 self.align(union.alignment)
             self.scalar_of(union.discriminant, tag)
             self.flush()
+            error = f"raise BadStubData(f'{where}: union selected by {{{tag}}} and {{{switch}}}')"
             if follows:  # the selector follows the union and is read there again
                 self.line(f"{switch} = {tag}")
+                self.late.append(f"if {tag} != {switch}: {error}")
             else:
                 with self.block(f"if {tag} != {switch}:"):
-                    self.line(f"raise BadStubData(f'{where}: union selected by {{{tag}}} and {{{switch}}}')")
+                    self.line(error)
         if union.ndr64:
             self.align(union.arm_alignment)
         for arm in self.arms(union, switch):
@@ -339,8 +343,10 @@ class Decoder(Emitter):
         size = w.minimum_size(element)
         if size == 0:
             raise IdlError(f"{where}: elements of size 0")
-        if not isinstance(element, w.Struct):  # structures are aligned individually: none, no padding
+        if is_bytes(element) or is_wchar(element):
             self.align(element.alignment)
+        elif not isinstance(element, w.Struct):  # structures are aligned individually
+            self.align_elements(element.alignment, count)
         end = self.local("e")
         self.line(f"{end} = p + {size} * {count}")
         with self.block(f"if {end} > len(b):"):

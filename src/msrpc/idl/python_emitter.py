@@ -206,6 +206,17 @@ class Emitter(ABC):
             self.pad(alignment)
             self.modulus, self.remainder = alignment, 0
 
+    def align_elements(self, alignment: int, count: str) -> None:
+        """Align the elements of an array. Without elements there is no gap: gaps precede primitives (C706 14.2.2)."""
+        if alignment <= self.modulus and (self.remainder + self.run_size) % alignment == 0:
+            return
+        if count.isdecimal():
+            self.align(alignment)
+            return
+        with self.block(f"if {count}:"):
+            self.align(alignment)
+        self.forget_alignment()
+
     def flush(self) -> None:
         if not self.run:
             return

@@ -308,16 +308,16 @@ class Encoder(Emitter):
             self.align(element.alignment)
             self.line(f"w += {data}")
         elif isinstance(element, w.Primitive | w.Enum):
-            self.align(element.size)
+            self.align_elements(element.size, data)
             self.line(f"w += _pack(f'<{{len({data})}}{scalar_format(element)}', *{data})")
         elif isinstance(element, w.Pointer):
-            self.align(element.alignment)
+            self.align_elements(element.alignment, data)
             value = "v is not None"
             self.line(
                 f"w += _pack(f'<{{len({data})}}{scalar_format(element)}', *[(r() if {value} else 0) for v in {data}])"
             )
         elif isinstance(element, w.Opaque):
-            self.align(element.alignment)
+            self.align_elements(element.alignment, data)
             self.line(f"if any(len(v) != {element.size} for v in {data}): "
                       f"raise NdrError('{where}: an element that has not {element.size} bytes')")  # fmt: skip
             self.line(f"w += b''.join({data})")

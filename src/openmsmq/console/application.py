@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,7 @@ _HEADERS: Final = {
     b"cross-origin-resource-policy": b"same-origin", b"cache-control": b"no-store", b"x-frame-options": b"DENY",
 }  # fmt: skip
 _REFRESH: Final = "x-openmsmq-refresh"  # header of automatic refreshes, which do not count as use of the session
+_STATUS: Final = re.compile("[1-9][0-9]{2}")  # digits without limit could not be converted
 _STRICT_TRANSPORT: Final = b"max-age=31536000"
 
 
@@ -66,7 +68,7 @@ class Web:
         self.routes: Final = [
             *(self._route(path, operations) for path in dict.fromkeys(operation.path for operation in operations)),
             Route("/openapi.json", self.endpoint(self._openapi), methods=["GET"]),
-            Route("/problems/{status:int}", self.endpoint(self._problem), methods=["GET"]),
+            Route("/problems/{status}", self.endpoint(self._problem), methods=["GET"]),
         ]
 
     def application(self, more: list[Route]) -> ASGIApp:
@@ -206,10 +208,11 @@ class Web:
         return Response(self._openapi_text, media_type="application/json")
 
     async def _problem(self, request: Request) -> Response:
-        title = problems.explained(request.path_params["status"])
+        given = request.path_params["status"]
+        title = problems.explained(int(given)) if _STATUS.fullmatch(given) else None
         if title is None:
             raise Problem(404, "unknown problem type")
-        return Response(f"{request.path_params['status']}: {title}\n", media_type="text/plain")
+        return Response(f"{given}: {title}\n", media_type="text/plain")
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)

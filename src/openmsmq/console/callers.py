@@ -9,7 +9,6 @@ the user, or a restart of the daemon.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -133,7 +132,7 @@ def basic(value: str) -> tuple[str, str] | None:
         return None
     try:
         text = base64.b64decode(encoded.strip(), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not ASCII, not base64 or not UTF-8
         return None
     user, separator, password = text.partition(":")
     return (user, password) if separator else None

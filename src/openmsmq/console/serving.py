@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from openmsmq.actions.background import Jobs
 from openmsmq.actions.backup_job import BackupJob
@@ -68,22 +69,8 @@ def main() -> None:
         _tell_alarms(settings, link)
     if settings.mail_to:
         _mail_alarms(settings, link)
-    web = Web(services, OPERATIONS)
-    console = Console(web)
-    pages: list[Console | QueuePages | AccountPages | AlarmPages | MachinePages | UpkeepPages] = [
-        console, QueuePages(console), AccountPages(console), AlarmPages(console), MachinePages(console),
-        UpkeepPages(console),
-    ]  # fmt: skip
-    forms = console.forms({path: page for each in pages for path, page in each.behind.items()})
     config = uvicorn.Config(
-        web.application(
-            [
-                *health.routes(web),
-                *OpenIdPages(console).routes,
-                *(route for each in pages for route in each.routes),
-                *forms,
-            ]
-        ),
+        application(services),
         http=BoundedProtocol,
         ws="none",
         lifespan="off",
@@ -98,6 +85,25 @@ def main() -> None:
     )
     gc.freeze()  # excludes loaded modules from garbage collection
     asyncio.run(_serve(uvicorn.Server(config), listener))
+
+
+def application(services: Services) -> ASGIApp:
+    """Return the application: the API, the console and the health checks."""
+    web = Web(services, OPERATIONS)
+    console = Console(web)
+    pages: list[Console | QueuePages | AccountPages | AlarmPages | MachinePages | UpkeepPages] = [
+        console, QueuePages(console), AccountPages(console), AlarmPages(console), MachinePages(console),
+        UpkeepPages(console),
+    ]  # fmt: skip
+    forms = console.forms({path: page for each in pages for path, page in each.behind.items()})
+    return web.application(
+        [
+            *health.routes(web),
+            *OpenIdPages(console).routes,
+            *(route for each in pages for route in each.routes),
+            *forms,
+        ]
+    )
 
 
 def _tell_alarms(settings: WebSettings, link: DaemonLink) -> None:

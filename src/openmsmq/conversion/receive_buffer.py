@@ -92,7 +92,8 @@ def identifier_of(value: OBJECTID) -> bytes:
 
 
 def _remaining(seconds: int, message: Message, now: int) -> int:
-    return INFINITE if seconds == INFINITE else max(0, message.sent_time + seconds - now)
+    """Return the seconds left of a lifetime. The sender's clock may be ahead, so their number may exceed 32 bits."""
+    return INFINITE if seconds == INFINITE else min(max(0, message.sent_time + seconds - now), INFINITE)
 
 
 # Members to fill if the client passed a pointer: (member, function of message and time in seconds).

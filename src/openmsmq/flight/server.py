@@ -6,7 +6,6 @@ It requests positions and decisions from the daemon, and reads the records direc
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import gc
 import json
@@ -88,7 +87,7 @@ class Authentication(flight.ServerMiddlewareFactory):  # type: ignore[misc]
                 scheme, _, text = values[0].partition(" ")
                 try:
                     decoded = base64.b64decode(text, validate=True).decode()
-                except (binascii.Error, UnicodeDecodeError):
+                except ValueError:  # not ASCII, not base64 or not UTF-8
                     decoded = ""
                 user, separator, password = decoded.partition(":")
                 if scheme.lower() != "basic" or not separator:

@@ -204,7 +204,9 @@ static bool read_again(const unsigned char *stub, size_t size)
 static uint32_t remaining(uint32_t seconds, uint32_t sent, uint32_t now)
 {
     uint64_t end = (uint64_t)sent + seconds;
-    return seconds == INFINITE ? INFINITE : end > now ? (uint32_t)(end - now) : 0;
+    if (seconds == INFINITE || end > (uint64_t)now + INFINITE) /* the sender's clock may be ahead */
+        return INFINITE;
+    return end > now ? (uint32_t)(end - now) : 0;
 }
 
 /* Set the values of the members that are in the fixed part of a record. */
