@@ -158,13 +158,13 @@ def run_idl_compiler() -> None:
 
 def build(target: Path) -> None:
     """Build all extension modules into the package tree below `target`. Raises CalledProcessError."""
+    generate()
     with tempfile.TemporaryDirectory() as scratch:
         build_with(Path(scratch), target)
 
 
 def build_with(scratch: Path, target: Path) -> None:
-    """Like `build`; `scratch` may have the files of an earlier build."""
-    generate()
+    """Like `build`, with current interfaces; `scratch` may have the files of an earlier build."""
     log = scratch / "log"
     command = [sys.executable, __file__, "--build", str(target), str(scratch)]
     with log.open("wb") as output:
@@ -267,9 +267,10 @@ def main() -> int:
         print(f"native: {missing}: the queue manager stays interpreted")
         return 0
     print(f"native: building {len(products())} extension modules, about a minute")
-    began = time.time()
     with tempfile.TemporaryDirectory() as directory:
         try:
+            generate()  # before `began`: what it writes is not edited meanwhile
+            began = time.time()
             build_with(scratch_directory(), Path(directory))
         except subprocess.CalledProcessError:
             shutil.rmtree(KEPT, ignore_errors=True)  # a killed compiler may have left part of an object
