@@ -398,3 +398,24 @@ def test_a_sync_that_ends_after_the_session_is_harmless() -> None:
 def test_identities_are_those_of_the_settings() -> None:
     alice, bob = opened(direct=True)
     assert (alice.peer, bob.peer, alice.direct, bob.direct) == (BOB, ALICE, True, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "recoverable", "is_plain", "receipt"),
+    [(0, False, True, None), (1, True, True, 1), (-1, False, False, None), (-1, True, False, 1)],
+)
+def test_a_packet_that_native_code_calls_plain_is_counted_without_being_read(
+    monkeypatch: pytest.MonkeyPatch, found: int, recoverable: bool, is_plain: bool, receipt: int | None
+) -> None:
+    class PlainPackets:
+        """Native code that returns the delivery mode of a plain packet, and -1 for others."""
+
+        @staticmethod
+        def delivery(packet: bytes) -> int:
+            return found
+
+    monkeypatch.setattr("openmsmq.transport.session.plain_packets", PlainPackets)
+    _, bob = opened()
+    (event,) = received(bob.receive(message(b"body", recoverable).pack(), 1))
+    assert (event.is_plain, event.receipt) == (is_plain, receipt)
+    assert event.message.properties.body == b"body"
