@@ -241,6 +241,21 @@ def test_an_acknowledgment_rides_on_a_message_once_three_quarters_of_its_timer_h
     assert bob.tick(11_000) == [] and bob.data_to_send() == b""
 
 
+def test_a_timer_that_a_later_message_does_not_shorten_still_runs_from_its_start() -> None:
+    alice, bob = opened()
+    alice.send(message(), 1, 0)
+    alice.send(message(recoverable=True), 2, 0)
+    express, recoverable = (packet.pack() for packet in packets(alice.data_to_send()))
+    bob.receive(express, 0)
+    bob.receive(recoverable, 9_500)  # to be acknowledged at 10,000, too
+    assert bob.next_deadline == 10_000
+    bob.send(message(), 1, 7_500)
+    bob.send(message(), 2, 9_600)
+    first, second = packets(bob.data_to_send())
+    assert isinstance(first, UserMessage) and isinstance(second, UserMessage)
+    assert first.session is None and second.session == SessionHeader(2, 0, 0, 2, 0, 64)
+
+
 def test_no_acknowledgment_rides_on_what_goes_to_an_order_queue() -> None:
     """All bits of BaseHeader.Flags are 0 in OrderAck and FinalAck packets, MS-MQQB 2.2.4 and 2.2.5."""
     alice, bob = opened()
