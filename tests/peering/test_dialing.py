@@ -1,0 +1,82 @@
+"""Failures to connect: what the log says, once for each reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from openmsmq.packet.internal import PingPacket
+from openmsmq.peering.pinging import answer_to
+from openmsmq.queueing.outgoing_queues import ConnectionStatus
+from peering.conftest import Pair
+from peering.test_outcomes import PLAIN, message, outgoing, settled
+
+
+def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the logged reasons why messages wait."""
+    texts = (record.getMessage() for record in caplog.records if record.name == "openmsmq.peering.dialing")
+    return [text.partition(" wait: ")[2] for text in texts]
+
+
+async def restarted(pair: Pair, **options: object) -> None:
+    pair.alpha.options = options
+    pair.alpha.crash()
+    await pair.alpha.start()
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("refused", "127.0.0.12 port 1801: Connection refused"),
+        ("silent", "127.0.0.12 port 1801: no answer within 20 s"),
+        ("limit", "127.0.0.12 port 1801: there are 0 sessions, which is the limit (max_sessions)"),
+    ],
+)
+def test_a_failed_connection_is_logged_once_and_tried_again(
+    pair: Pair, caplog: pytest.LogCaptureFixture, case: str, reason: str
+) -> None:
+    async def story() -> None:
+        if case == "refused":
+            pair.beta.crash()
+        elif case == "silent":
+            pair.network.partition = frozenset([pair.beta.address])
+        else:
+            await restarted(pair, max_sessions=0)
+        await pair.alpha.send(PLAIN, [message()])
+        await settled(100)
+        history = [event.status for event in outgoing(pair.alpha, PLAIN).connection_history]
+        assert len(history) > 1 and set(history) == {ConnectionStatus.SOCKET_CONNECT_FAILURE}
+        assert reasons(caplog) == [reason]
+
+    pair.run(story)
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("refused", "127.0.0.12 UDP port 3527: it accepts no sessions now"),
+        ("silent", "127.0.0.12 UDP port 3527: no answer to a ping: a firewall, or a queue manager that answers none "
+         "(setting: ping)"),
+    ],
+)  # fmt: skip
+def test_a_failed_ping_is_logged_and_a_host_that_accepts_is_connected_at_once(
+    pair: Pair, caplog: pytest.LogCaptureFixture, case: str, reason: str
+) -> None:
+    def reply(data: bytes, source: str) -> list[bytes]:
+        answer = answer_to(data, pair.beta.machine.identifier, accepts)
+        assert answer is not None and PingPacket.parse(data).queue_manager == pair.alpha.machine.identifier
+        return [answer] if case == "refused" or accepts else []
+
+    async def story() -> None:
+        nonlocal accepts
+        await restarted(pair, ping=True)
+        pair.network.answering[pair.beta.address] = reply
+        await pair.alpha.send(PLAIN, [message()])
+        await settled(2)
+        assert reasons(caplog) == [reason] and pair.beta.labels("plain") == []
+        accepts = True
+        await restarted(pair, ping=True)
+        await settled(1)
+        assert pair.beta.labels("plain") == ["m"] and reasons(caplog) == [reason]
+
+    accepts = False
+    pair.run(story)
