@@ -6,8 +6,10 @@ import pytest
 
 from openmsmq.packet.internal import PingPacket
 from openmsmq.peering.pinging import answer_to
-from openmsmq.queueing.outgoing_queues import ConnectionStatus
+from openmsmq.queueing.outgoing_queues import ConnectionEvent, ConnectionStatus
 from peering.conftest import Pair
+from peering.network import Node
+from peering.test_known_addresses import FROM_ELSEWHERE, private
 from peering.test_outcomes import PLAIN, message, outgoing, settled
 
 
@@ -79,4 +81,41 @@ def test_a_failed_ping_is_logged_and_a_host_that_accepts_is_connected_at_once(
         assert pair.beta.labels("plain") == ["m"] and reasons(caplog) == [reason]
 
     accepts = False
+    pair.run(story)
+
+
+def test_a_session_refused_because_another_queue_manager_answers_is_in_the_history(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        name = private(pair.beta)
+        await pair.beta.send(FROM_ELSEWHERE, [message()])
+        await settled(1)
+        pair.beta.crash()
+        await settled(5)
+        other = Node(pair.network, "GAMMA", pair.beta.address, 3)
+        await other.start()
+        await pair.alpha.send(name, [message()])
+        await settled(1)
+        now = pair.alpha.clock() // 1000
+        begun, refused = outgoing(pair.alpha, name).connection_history
+        assert begun == ConnectionEvent(ConnectionStatus.IN_PROCESS, begun.time, 0, (pair.beta.address,))
+        assert refused == ConnectionEvent(ConnectionStatus.CONNECTION_REFUSED, refused.time, 0, (pair.beta.address,))
+        assert now - 2 <= begun.time <= refused.time <= now
+        assert reasons(caplog) == [
+            f"the session with {pair.beta.address} ended: refused by the peer, or answered by another queue manager"
+        ]
+
+    pair.run(story)
+
+
+def test_a_session_that_breaks_is_logged_and_was_not_refused(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        await pair.alpha.send(PLAIN, [message()])
+        await settled(5)
+        pair.beta.crash()
+        await settled(5)
+        assert reasons(caplog) == ["the session with 127.0.0.12 ended: connection lost"]
+        assert outgoing(pair.alpha, PLAIN).connection_history[-1].status is ConnectionStatus.ESTABLISHED
+
     pair.run(story)
