@@ -13,7 +13,8 @@ from unittest import mock
 import pytest
 
 from openmsmq.client import asynchronous, sync
-from openmsmq.model.errors import InvalidHandle
+from openmsmq.client.calls import ServerResource
+from openmsmq.model.errors import InvalidHandle, TransactionSequence
 
 TOOL = Path(__file__).parents[2] / "tools" / "sync_client.py"
 
@@ -101,5 +102,39 @@ def test_every_call_on_a_closed_queue_reports_that_it_is_closed_and_makes_no_cal
         with pytest.raises(InvalidHandle, match="q was closed by this program; open it again"):
             await awaited(OPERATIONS[operation](queue))
         assert calls.made == ["close"]
+
+    asyncio.run(program())
+
+
+@pytest.mark.parametrize("client", [asynchronous, sync])
+def test_a_block_that_fails_aborts_its_transaction_and_raises_its_error_even_if_the_abort_fails(client: Any) -> None:
+    class Calls:
+        """A queue manager that has lost the transaction."""
+
+        def __init__(self) -> None:
+            self.made = 0
+
+        def run(self, steps: Any) -> Any:
+            self.made += 1
+            raise TransactionSequence(detail="unknown")
+
+    async def block(transaction: Any, error: Exception | None) -> None:
+        if client is asynchronous:
+            async with transaction:
+                if error is not None:
+                    raise error
+        else:
+            with transaction:
+                if error is not None:
+                    raise error
+
+    async def program() -> None:
+        for error, raised in ((KeyError("own"), KeyError), (None, TransactionSequence)):
+            calls = Calls()
+            enlisted = SimpleNamespace(uow=bytes(16))
+            transaction = client.Transaction(mock.Mock(), calls, enlisted, ServerResource("transaction", ""))
+            with pytest.raises(raised):
+                await block(transaction, error)
+            assert calls.made == 1 and transaction.finished is (error is not None)
 
     asyncio.run(program())
