@@ -155,6 +155,14 @@ def test_a_list_whose_numbers_do_not_fall_ends(numbers: list[str]) -> None:
         ask(records_of(*numbers), replace(list_records, pages=PAGE_OF_ONE), AuditQuery(limit=0))
 
 
+@pytest.mark.parametrize("numbers", [["2", "1"], ["9" * 19, "9" * 18], ["1"], []])
+def test_a_list_ends_with_an_empty_page(numbers: list[str]) -> None:
+    pages = [{"records": [record(number)], "command": ""} for number in numbers]
+    script = ScriptedAnswers(*pages, {"records": [], "command": ""})
+    found = ask(script, replace(list_records, pages=PAGE_OF_ONE), AuditQuery(limit=0))
+    assert [each.seq for each in found.records] == numbers
+
+
 def test_a_list_without_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_http, "MOST_PAGES", 3)
     with pytest.raises(ApiError, match="more than 3 rows: ask for fewer"):

@@ -73,6 +73,47 @@ def test_an_export_of_the_script_is_an_inventory() -> None:
     assert found.accounts[ALICE] == "OLD\\alice"
 
 
+@pytest.mark.parametrize(
+    ("active", "is_open"),
+    [
+        ({"FormatName": "DIRECT=OS:old\\PRIVATE$\\orders"}, True),
+        ({"FormatName": None, "format_name": "DIRECT=OS:OLD\\private$\\orders"}, True),
+        ({"FormatName": "DIRECT=OS:OLD\\private$\\bad", "format_name": "DIRECT=OS:OLD\\private$\\orders"}, False),
+        ({"FormatName": None}, False),
+    ],
+)
+def test_a_queue_is_open_if_an_active_one_has_its_format_name(active: dict[str, Any], is_open: bool) -> None:
+    found = exported(active=[{"IsLocal": True, "QueueType": 1, **active}])
+    _, orders, dead = found.queues
+    assert (orders.open, dead.open, found.outgoing) == (is_open, None, [])
+
+
+@pytest.mark.parametrize(("connected", "shown"), [(True, "CONNECTED"), (False, "DISCONNECTED"), (None, "")])
+def test_a_computer_is_connected_disconnected_or_unknown(connected: bool | None, shown: str) -> None:
+    found = exported(connected=connected, triggers=[], bytes=None, directory_server="dc")
+    assert (found.connected, found.bytes, found.directory_server) == (shown, None, "dc")
+    assert [each.item for each in found.not_learned] == ["subqueues, first messages, senders"]
+
+
+def test_active_queues_of_the_computer_are_public_and_others_outgoing() -> None:
+    here = {"IsLocal": True, "QueueType": 0, "path_name": "OLD\\shared", "FormatName": "PUBLIC=1", "ForeignStatus": 0}
+    away = {"IsLocal": False, "QueueType": 0, "format_name": "PUBLIC=2", "NextHops": ["a", "b"], "State": 4}
+    found = exported(active=[here, away, {"FormatName": "PUBLIC=3", "QueueType": 0}], private=[], system=[])
+    (public,), (outgoing,) = found.queues, found.outgoing
+    assert (public.kind, public.format_name, public.open, public.foreign) == ("public", "PUBLIC=1", True, True)
+    assert (outgoing.format_name, outgoing.state, outgoing.next_hops) == ("PUBLIC=2", "ONHOLD", ["a", "b"])
+    assert (outgoing.messages, outgoing.bytes, outgoing.foreign) == (None, None, None)
+
+
+def test_values_that_cannot_be_read_are_not_learned_and_the_rest_is() -> None:
+    damaged = ORDERS | {"Quota": "much", "Security": "???", "PrivLevel": None}
+    (orders,) = exported(private=[damaged], active=[], system=[], errors={}).queues
+    assert [each.item for each in orders.not_learned] == ["rights", "Quota"]
+    assert orders.not_learned[1].reason == "the export has 'much'"
+    assert orders.definition["label"] == "Orders"
+    assert not {"quota", "priv_level", "owner"} & orders.definition.keys()
+
+
 def test_remarks_cover_http_dead_letters_triggers_and_accounts() -> None:
     found = said(exported())
     assert ("not here", "outgoing DIRECT=HTTP://web/msmq/q", "programs there send to a queue by HTTP") in found

@@ -16,7 +16,7 @@ from command_line import CommandResult, invoke
 from msrpc.rpc.bind_pdus import Bind, BindAck, ContextAnswer, PresentationContext
 from msrpc.rpc.call_pdus import RequestPdu
 from msrpc.rpc.pdu import NDR, NDR64, SyntaxId
-from openmsmq.cli import captures
+from openmsmq.cli import captures, decoding
 from openmsmq.cli.dissecting import find
 from openmsmq.interfaces.ms_mqmp import qmcomm, rpc_QMOpenQueueInternal_Request
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
@@ -278,3 +278,24 @@ def test_a_segment_of_ipv6_ends_where_its_header_says() -> None:
     for padding in (b"", b"padding of the link"):
         found = captures._segment(packet + padding, 101)
         assert found is not None and (found.sequence, found.data) == (7, b"data")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"), (9, "9"), (10, "10 (0xa)"), (0x80004005, "2147500037 (0x80004005)"), (-5, "-5"), (True, "True"),
+        (None, "None"), (1.5, "1.5"), ("", '""'), ("a", '"a"'), (b"", "no bytes"), (b"\x01\xff", "01ff (2 bytes)"),
+        (bytes(decoding._LONGEST), f"{'00' * decoding._LONGEST} ({decoding._LONGEST} bytes)"),
+        (bytes(decoding._LONGEST + 1), f"{'00' * decoding._LONGEST}... ({decoding._LONGEST + 1} bytes)"),
+        ([], "[]"),
+    ],
+)  # fmt: skip
+def test_values_are_shown_with_what_a_reader_needs(value: object, shown: str) -> None:
+    assert list(decoding._lines({"field": value}, 1)) == [f"  field = {shown}"]
+
+
+def test_members_of_structures_and_lists_are_indented() -> None:
+    values = {"a": {"b": [10, {"c": ""}]}, "d": 1}
+    assert list(decoding._lines(values, 1)) == [
+        "  a", "    b", "      [0] = 10 (0xa)", "      [1]", '        c = ""', "  d = 1",
+    ]  # fmt: skip

@@ -350,10 +350,20 @@ def test_an_interrupted_call_does_not_end_the_open_queues_of_a_client_with_one_c
             monkeypatch.setattr(msrpc.rpc.client.Connection, "exchange", exchange)
             raise KeyboardInterrupt
 
+        made, connect = [], openmsmq.client.pool.rpc.connect
+
+        def connecting(*arguments, **options):
+            made.append(options["assoc_group_id"])
+            return connect(*arguments, **options)
+
+        monkeypatch.setattr(openmsmq.client.pool.rpc, "connect", connecting)
         monkeypatch.setattr(msrpc.rpc.client.Connection, "exchange", interrupted)
         with pytest.raises(KeyboardInterrupt):
             manager.queues()
+        assert len(made) == 1 and made[0]  # the replacement, of the same association
         queue.send("still open")
+        manager.queues()
+        assert len(made) == 1  # the replacement serves the next calls
 
 
 def test_a_replacement_connection_that_cannot_be_bound_is_closed(service, monkeypatch):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -155,3 +156,27 @@ def test_sinks_that_cannot_be_reached_take_no_memory_and_little_time(daemon: Dae
     apartment.run(advise(4000))
     assert daemon.resident - before < 8 << 20  # fails if sinks leak 5.2 KB each
     close_all()
+
+
+@pytest.mark.parametrize(
+    ("member", "flags", "delivered"),
+    [(0, 1, True), (1, 1, True), (0, 3, True), (0, 2, False), (0, 0, False), (2, 1, False), (-1, 3, False)],
+)
+def test_a_sink_delivers_calls_of_its_methods_and_refuses_others(member: int, flags: int, delivered: bool) -> None:
+    apartment = SimpleNamespace(spawned=[])
+    apartment.spawn = lambda work: (apartment.spawned.append(work), work.close())
+    sink = _Sink(apartment, None, Handler())
+    request = SimpleNamespace(dispIdMember=member, dwFlags=flags, pDispParams=SimpleNamespace(rgvarg=None), rgVarRef=[])
+    answer = sink.Invoke(SimpleNamespace(), request)
+    assert answer.result == (0 if delivered else ComResult.DISP_E_MEMBERNOTFOUND)
+    assert len(apartment.spawned) == delivered
+
+
+def test_a_sink_knows_the_names_of_its_methods() -> None:
+    sink = _Sink(SimpleNamespace(), None, Handler())
+    known = sink.GetIDsOfNames(SimpleNamespace(), SimpleNamespace(rgszNames=["arrived", "ARRIVEDERROR"]))
+    assert (known.rgDispId, known.result) == ([0, 1], 0)
+    unknown = sink.GetIDsOfNames(SimpleNamespace(), SimpleNamespace(rgszNames=["Arrived", None, "x"]))
+    assert (unknown.rgDispId, unknown.result) == ([0, -1, -1], ComResult.DISP_E_UNKNOWNNAME)
+    with pytest.raises(ComError):
+        sink.GetTypeInfo(SimpleNamespace(), SimpleNamespace(iTInfo=0))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -259,3 +260,15 @@ def test_what_was_reported_is_there_after_writers_were_killed(tmp_path: Path) ->
     assert set(reported) <= there
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_calls_at_the_same_time_are_served_one_after_the_other(tmp_path: Path) -> None:
+    async def work(directory: EmbeddedDirectory) -> list[str]:
+        await directory.register_machine(HERE)
+        names = [f"NAME{number}" for number in range(20)]
+        await asyncio.gather(*(directory.register_machine(replace(HERE, computer_name=name)) for name in names))
+        return names
+
+    names = on(tmp_path / "directory", work)
+    with closing(sqlite3.connect(tmp_path / "directory")) as db:
+        assert db.execute("SELECT computer_name FROM machine").fetchall() == [(names[-1],)]

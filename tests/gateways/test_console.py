@@ -16,6 +16,7 @@ from frame_peer import FramePeer
 from msrpc.rpc.server import RpcServer
 from msrpc.rpc.throttle import PERIOD, Attempt, FailureLimits
 from openmsmq.accounts.login_attempts import LoginAttempts
+from openmsmq.accounts.login_links import create_link
 from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.alarms import Alarms
 from openmsmq.admin.tokens import TokensFile, TokenUses
@@ -24,8 +25,9 @@ from openmsmq.gateways.console import REQUESTS, WebGateway
 from openmsmq.gateways.figures import Latency
 from openmsmq.gateways.relays import RelayRequests
 from openmsmq.gateways.transactions import DistributedTransactions
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import AuthenticationError, HResult, MsmqError
 from openmsmq.model.histogram import Histogram
+from openmsmq.model.roles import Role
 from openmsmq.model.sddl import from_sddl
 from openmsmq.oletx.manager import TransactionManager
 from openmsmq.oletx.records import Note, encode_note
@@ -48,6 +50,7 @@ class Peer(FramePeer):
         self.users.add("alice", "one")
         self.users.add("root", "one", administrator=True)
         self.tokens = TokensFile(path.parent)
+        self.uses = TokenUses(path.parent)
         self.records: list[AuditRecord] = []
         self.rpc = RpcServer()
         here, far = Partner(UUID(int=1), "HERE"), Partner(UUID(int=2), "FAR")
@@ -62,7 +65,7 @@ class Peer(FramePeer):
             Histogram(),
             0,
             self,
-            TokenUses(path.parent),
+            self.uses,
             Alarms(),
             Latency({}),
             LoginAttempts(self.rpc.failures, Logins(self, self.users)),
@@ -284,5 +287,138 @@ def test_transactions_are_ended_by_administrators_only_and_only_as_their_state_a
         assert (await resolve("root", UOW.hex(), "abort"))["result"] == "ended"
         [record] = [record for record in peer.records if record.action == "transaction.resolve"]
         assert (record.name, record.actor.name, record.after) == (UOW.hex(), "root", {"resolution": "abort"})
+
+    with_peer(tmp_path, test)
+
+
+async def refusal(peer: Peer, operation: str, /, **values: Any) -> tuple[int, str]:
+    """Make a request that is refused; return the error and its text."""
+    answer, _ = await peer.exchange({"op": operation, **values})
+    assert set(answer) == {"hresult", "detail"}, answer
+    return answer["hresult"], answer["detail"]
+
+
+UNPROVEN = {
+    "login": ({"user": "alice", "password": "two"}, "the user is unknown, or the password is wrong"),
+    "login_by_token": ({"token": "two"}, "this token is unknown, was revoked, or has expired"),
+    "login_by_link": ({"secret": "two"}, "this link was already used or is older than 15 minutes; create another one"),
+}
+
+
+@pytest.mark.parametrize("operation", UNPROVEN)
+def test_a_failed_login_is_reported_and_counted_and_its_host_waits_after_many(tmp_path: Path, operation: str) -> None:
+    values, said = UNPROVEN[operation]
+
+    async def test(peer: Peer, world: World) -> None:
+        for count in (1, 2):
+            assert await refusal(peer, operation, **values, peer="10.0.0.7") == (HResult.MQ_ERROR_ACCESS_DENIED, said)
+            assert peer.door.logins.counts["http", "refused"] == count
+        for _ in range(FailureLimits().login - 2):
+            peer.rpc.failures.count("10.0.0.7", Attempt.LOGIN)
+        answer, _ = await peer.exchange({"op": operation, **values, "peer": "10.0.0.7"})
+        assert answer["result"].pop("wait") > 0 and not answer["result"]
+        assert await refusal(peer, operation, **values, peer="10.0.0.8") == (HResult.MQ_ERROR_ACCESS_DENIED, said)
+        assert peer.door.logins.counts["http", "refused"] == 3 and not peer.door.logins.counts["http", "ok"]
+
+    with_peer(tmp_path, test)
+
+
+def test_a_login_by_token_or_link_is_that_of_its_user(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        sid = peer.users.lookup("", "alice")[1]
+        secret, token = peer.tokens.create("ci", "alice", sid, Role.MONITOR)
+        answer, _ = await peer.exchange({"op": "login_by_token", "token": secret, "peer": "10.0.0.7"})
+        by_token = answer["result"].pop("ticket")
+        told = {"name": "alice", "sid": sid, "administrator": False, "role": int(Role.MONITOR), "token": token.id}
+        assert answer["result"] == told
+        assert (await peer.exchange({"op": "whoami", "ticket": by_token}))[0] == {"result": told}
+        assert peer.uses.of(token.id) is not None
+        link = create_link(tmp_path, "root")
+        answer, _ = await peer.exchange({"op": "login_by_link", "secret": link, "peer": "10.0.0.7"})
+        assert (answer["result"]["name"], answer["result"]["administrator"]) == ("root", True)
+        assert answer["result"]["token"] == ""
+        assert peer.door.logins.counts["http", "ok"] == 2
+        denied, said = await refusal(peer, "check_password", ticket=by_token, peer="10.0.0.7", password="one")
+        assert (denied, said.partition(":")[0]) == (
+            HResult.MQ_ERROR_ACCESS_DENIED, "a token cannot change the password",
+        )  # fmt: skip
+        assert peer.door.identity(by_token, "10.0.0.7").user == "alice"
+        peer.tokens.revoke(token.id)
+        with pytest.raises(AuthenticationError, match="no longer valid"):
+            peer.door.identity(by_token, "10.0.0.7")
+
+    with_peer(tmp_path, test)
+
+
+def test_a_wrong_password_of_someone_logged_in_counts_as_a_failed_login(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        ticket = await peer.ticket()
+
+        async def check(password: str) -> dict[str, Any]:
+            values = {"op": "check_password", "ticket": ticket, "peer": "10.0.0.7", "password": password}
+            return (await peer.exchange(values))[0]["result"]
+
+        assert await check("one") == {"good": True, "wait": 0}
+        assert peer.door.logins.counts["http", "refused"] == 0
+        for count in (1, 2, 3):
+            assert await check("two") == {"good": False, "wait": 0}
+            assert peer.door.logins.counts["http", "refused"] == count
+        late = await check("one")
+        assert late["good"] is False and 0 < late["wait"] <= 1
+
+    with_peer(tmp_path, test)
+
+
+def test_without_a_provider_nobody_logs_in_by_openid(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        said = (HResult.MQ_ERROR_ACCESS_DENIED, "no OpenID provider is configured (setting oidc_issuer)")
+        assert await refusal(peer, "begin_openid", redirect="https://h/") == said
+        values = {"state": "s", "code": "c", "redirect": "https://h/", "peer": "10.0.0.7"}
+        assert await refusal(peer, "login_by_openid", **values) == said
+
+    with_peer(tmp_path, test)
+
+
+def test_lists_of_the_whole_queue_manager_are_for_administrators(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        alice, root = await peer.ticket(), await peer.ticket("root")
+        for operation in ("handles", "connections", "sequences", "transactions", "relays"):
+            denied, said = await refusal(peer, operation, ticket=alice)
+            assert denied == HResult.MQ_ERROR_ACCESS_DENIED and "alice" in said, operation
+            answer, data = await peer.exchange({"op": operation, "ticket": root})
+            assert answer == {"result": len(data.splitlines())}, operation
+
+    with_peer(tmp_path, test)
+
+
+def test_accounts_of_the_users_file_have_the_sids_that_an_access_check_would_use(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        ticket = await peer.ticket()
+        sids = {name: peer.users.lookup("", name)[1] for name in ("alice", "root")}
+        answer, _ = await peer.exchange({"op": "accounts", "ticket": ticket})
+        assert {sid: answer["result"][sid] for sid in sids.values()} == {sid: name for name, sid in sids.items()}
+        found = {}
+        for name in sids:
+            answer, _ = await peer.exchange({"op": "sids", "ticket": ticket, "name": name})
+            found[name] = answer["result"]
+            assert sids[name] in found[name] and found[name] == sorted(found[name])
+        assert set(found["root"]) - set(found["alice"]) == {sids["root"], "S-1-5-32-544"}
+        unknown = await refusal(peer, "sids", ticket=ticket, name="nobody")
+        assert unknown == (HResult.MQ_ERROR_ILLEGAL_USER, "there is no user nobody")
+
+    with_peer(tmp_path, test)
+
+
+def test_the_preconditions_of_message_traffic_are_checked_one_by_one(tmp_path: Path) -> None:
+    async def test(peer: Peer, world: World) -> None:
+        answer, _ = await peer.exchange({"op": "health"})
+        assert answer["result"] == {"disk": "ok", "store": "ok", "rpc": "not listening"}
+        world.manager.changes.throttled = True
+        with mock.patch.object(type(peer.rpc), "is_listening", new_callable=mock.PropertyMock) as listening:
+            listening.side_effect = OSError("no descriptor")
+            answer, _ = await peer.exchange({"op": "health"})
+        assert answer["result"] == {
+            "disk": "nearly full: no messages are accepted", "store": "ok", "rpc": "can't be checked: no descriptor",
+        }  # fmt: skip
 
     with_peer(tmp_path, test)

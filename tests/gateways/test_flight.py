@@ -227,6 +227,47 @@ def test_passwords_are_guessed_no_faster_by_flight_than_elsewhere(
     assert caplog.text.count("login by flight from 10.0.0.7 refused") == 100
 
 
+def test_locations_are_those_of_stored_messages_and_0_for_others(tmp_path: Path) -> None:
+    async def test(peer: Peer) -> None:
+        world = peer.world
+        stored = [world.send(label=label, delivery_guarantee=1) for label in "ab"]
+        world.send(label="c", delivery_guarantee=0)
+        queue = world.queue()
+        first, second, express = queue.available
+        assert len(stored) == 2 and queue.location(first) and queue.location(second) != queue.location(first)
+        keys = array("Q", [second, express, 1 << 60, first])
+        answer, data = await peer.exchange({"op": "locate", "queue": "q"}, keys.tobytes())
+        assert answer == {"result": {}}
+        assert list(array("Q", data)) == [queue.location(second), 0, 0, queue.location(first)]
+        assert (await peer.exchange({"op": "locate", "queue": "q"})) == ({"result": {}}, b"")
+        answer = await peer.ask({"op": "locate", "queue": "q"}, bytes(9))
+        assert answer["hresult"] == HResult.MQ_ERROR_INVALID_PARAMETER and "9 bytes" in answer["detail"]
+
+    with_peer(test, tmp_path)
+
+
+def test_a_writer_with_open_stages_keeps_them_alive(tmp_path: Path) -> None:
+    async def test(peer: Peer) -> None:
+        async def idle() -> int:
+            (stage,) = (await peer.ask({"op": "stages"}))["result"]
+            assert (stage["handle"], stage["sink"], stage["rows"], stage["sealed"]) == (handle, "s", 0, False)
+            return int(stage["idle_seconds"])
+
+        handle = await begun(peer)
+        assert await idle() == 0
+        peer.world.advance(5_000)
+        assert await idle() == 5
+        assert (await peer.ask({"op": "renew", "sink": "other"})) == {"result": None}
+        assert await idle() == 5
+        assert (await peer.ask({"op": "renew", "sink": "s"})) == {"result": None}
+        assert await idle() == 0
+        peer.world.advance(2_000)
+        await peer.control._staging.do_renew(Caller.user("S-1-5-21-1-2-3-1001", "alice", frozenset()), "s")
+        assert await idle() == 2  # these stages belong to another user
+
+    with_peer(test, tmp_path)
+
+
 # -- a bad item does not fail a list -----------------------------------------------------------------------------------
 
 

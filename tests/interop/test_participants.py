@@ -197,6 +197,9 @@ def test_coroutine_functions_take_part_with_asyncio(trio: TwoDaemonsAndDatabase)
                 transaction.enlist(later)
                 trio.ledger.add("x")
             assert await near.resolve(later) == []
+            for end in (transaction.commit, transaction.abort):
+                with pytest.raises(openmsmq.TransactionUsage, match="already been committed or aborted"):
+                    await end()
 
     asyncio.run(program())
     assert trio.ledger.items() == ["x"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from openmsmq.model import names
 from openmsmq.model.message import Message
-from openmsmq.peering.one_shot import ACCEPTED, PORT, SAVED, SendProgress, SendReport, deliver
+from openmsmq.packet.internal import PingPacket
+from openmsmq.peering.one_shot import ACCEPTED, PORT, SAVED, SendProgress, SendReport, deliver, ping, port_is_open
+from openmsmq.peering.pinging import answer_to
 from peering.conftest import Pair
 
 HOST = "DIRECT=TCP:127.0.0.12\\private$\\"
@@ -92,3 +95,45 @@ def test_a_peer_that_accepts_a_connection_and_says_nothing_is_given_up_by_the_se
     report = delivered(pair, "plain", None, timeout=1e6)
     assert report.step is SendProgress.ESTABLISH and "the session ended" in report.failure
     assert 10 < pair.network.loop.time() - began < 500
+
+
+def answered(pair: Pair, work: Callable[[], Coroutine[Any, Any, str]]) -> str:
+    found: list[str] = []
+
+    async def story() -> None:
+        found.append(await work())
+
+    pair.run(story)
+    return found[0]
+
+
+def test_a_ping_reports_what_the_other_side_replies(pair: Pair) -> None:
+    asked: list[PingPacket] = []
+
+    def reply(data: bytes, source: str) -> list[bytes]:
+        asked.append(PingPacket.parse(data))
+        answer = answer_to(data, pair.beta.machine.identifier, accepts=len(asked) == 1)
+        assert answer is not None
+        return [answer]
+
+    pair.network.answering["127.0.0.12"] = reply
+    assert answered(pair, lambda: ping("127.0.0.12")) == "accepted"
+    assert answered(pair, lambda: ping("127.0.0.12")) == "refused"
+    first, second = asked
+    assert len(first.queue_manager) == 16 and first.queue_manager != second.queue_manager and any(first.queue_manager)
+
+
+def test_a_ping_without_reply_ends_in_time(pair: Pair) -> None:
+    began = pair.network.loop.time()
+    assert answered(pair, lambda: ping("127.0.0.12", timeout=2.5)) == "no answer"
+    assert 2.5 <= pair.network.loop.time() - began < 3
+
+
+def test_an_open_port_is_told_from_a_closed_and_a_silent_one(pair: Pair) -> None:
+    assert answered(pair, lambda: port_is_open("127.0.0.12", PORT, 5)) == "open"
+    pair.network.partition = frozenset(["127.0.0.12"])
+    silent = answered(pair, lambda: port_is_open("127.0.0.12", PORT, 5))
+    assert silent == "no answer within 5 s: a firewall drops what is sent there, or the machine is off"
+    pair.network.partition = frozenset()
+    pair.beta.crash()
+    assert "refused" in answered(pair, lambda: port_is_open("127.0.0.12", PORT, 5))

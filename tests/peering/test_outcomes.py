@@ -178,6 +178,28 @@ def test_t20_the_journal_copy_of_a_transactional_message_waits_for_the_final_ack
     pair.run(story)
 
 
+@pytest.mark.parametrize("behind", [0, 2, 10])
+def test_final_acknowledgments_name_messages_before_and_after_the_32nd_bit(pair: Pair, behind: int) -> None:
+    """Packets have only the low 32 bits of a sequence number."""
+
+    async def story() -> None:
+        pair.alpha.store.reserve((1 << 33) - behind)
+        pair.alpha.store.sync()
+        pair.alpha.crash()
+        await pair.alpha.start()
+        given = [message(label, journaling_requested=int(Journal.JOURNAL)) for label in "abcd"]
+        await pair.alpha.send(TX, given, transactional=True)
+        await settled()
+        if behind == 10:  # the acknowledgments come after the wrap
+            await pair.alpha.send(PLAIN, [message() for _ in range(behind)])
+        while pair.beta.take("tx") is not None:
+            pass
+        await settled()
+        assert [m.label for m in messages(pair.alpha.manager.registry.system_journal)] == ["a", "b", "c", "d"]
+
+    pair.run(story)
+
+
 def test_final_acknowledgments_survive_restarts_of_both_sides(pair: Pair) -> None:
     async def story() -> None:
         await pair.alpha.send(TX, [message("a", journaling_requested=int(Journal.JOURNAL))], transactional=True)

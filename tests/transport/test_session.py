@@ -241,6 +241,21 @@ def test_an_acknowledgment_rides_on_a_message_once_three_quarters_of_its_timer_h
     assert bob.tick(11_000) == [] and bob.data_to_send() == b""
 
 
+def test_a_timer_that_a_later_message_does_not_shorten_still_runs_from_its_start() -> None:
+    alice, bob = opened()
+    alice.send(message(), 1, 0)
+    alice.send(message(recoverable=True), 2, 0)
+    express, recoverable = (packet.pack() for packet in packets(alice.data_to_send()))
+    bob.receive(express, 0)
+    bob.receive(recoverable, 9_500)  # to be acknowledged at 10,000, too
+    assert bob.next_deadline == 10_000
+    bob.send(message(), 1, 7_500)
+    bob.send(message(), 2, 9_600)
+    first, second = packets(bob.data_to_send())
+    assert isinstance(first, UserMessage) and isinstance(second, UserMessage)
+    assert first.session is None and second.session == SessionHeader(2, 0, 0, 2, 0, 64)
+
+
 def test_no_acknowledgment_rides_on_what_goes_to_an_order_queue() -> None:
     """All bits of BaseHeader.Flags are 0 in OrderAck and FinalAck packets, MS-MQQB 2.2.4 and 2.2.5."""
     alice, bob = opened()
@@ -398,3 +413,24 @@ def test_a_sync_that_ends_after_the_session_is_harmless() -> None:
 def test_identities_are_those_of_the_settings() -> None:
     alice, bob = opened(direct=True)
     assert (alice.peer, bob.peer, alice.direct, bob.direct) == (BOB, ALICE, True, True)
+
+
+@pytest.mark.parametrize(
+    ("found", "recoverable", "is_plain", "receipt"),
+    [(0, False, True, None), (1, True, True, 1), (-1, False, False, None), (-1, True, False, 1)],
+)
+def test_a_packet_that_native_code_calls_plain_is_counted_without_being_read(
+    monkeypatch: pytest.MonkeyPatch, found: int, recoverable: bool, is_plain: bool, receipt: int | None
+) -> None:
+    class PlainPackets:
+        """Native code that returns the delivery mode of a plain packet, and -1 for others."""
+
+        @staticmethod
+        def delivery(packet: bytes) -> int:
+            return found
+
+    monkeypatch.setattr("openmsmq.transport.session.plain_packets", PlainPackets)
+    _, bob = opened()
+    (event,) = received(bob.receive(message(b"body", recoverable).pack(), 1))
+    assert (event.is_plain, event.receipt) == (is_plain, receipt)
+    assert event.message.properties.body == b"body"

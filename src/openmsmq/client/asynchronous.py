@@ -514,17 +514,14 @@ class Transaction:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.finished:
             return
         if kind is None:
             await self.commit()
             return
-        try:
+        with suppress(MsmqError):  # the server aborts it when the connection ends
             await self.abort()
-        except MsmqError:
-            if error is None:  # the server aborts it when the connection ends
-                raise
 
 
 class MessageQueue(_Closing):

@@ -507,17 +507,14 @@ class Transaction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.finished:
             return
         if kind is None:
             self.commit()
             return
-        try:
+        with suppress(MsmqError):  # the server aborts it when the connection ends
             self.abort()
-        except MsmqError:
-            if error is None:  # the server aborts it when the connection ends
-                raise
 
 
 class MessageQueue(_Closing):

@@ -213,13 +213,10 @@ class Dialer:
                 _, connection = await self._loop.create_connection(
                     lambda: self._sessions.make(make), hop.address, self._options.port, local_addr=local
                 )
-        except (OSError, TimeoutError) as error:
+        except OSError as error:  # also TimeoutError, which has no text
             destination.attempt = None
-            reason = why(error) if isinstance(error, OSError) and error.errno else str(error)
-            self.record_failure(
-                destination,
-                f"{hop.address} port {self._options.port}: {reason or f'no answer within {CONNECT_TIMEOUT:.0f} s'}",
-            )
+            reason = why(error) or f"no answer within {CONNECT_TIMEOUT:.0f} s"
+            self.record_failure(destination, f"{hop.address} port {self._options.port}: {reason}")
             destination.record(ConnectionStatus.SOCKET_CONNECT_FAILURE, self._seconds(), hop)
             self.carry_out(destination, destination.reaching.failed(self._now()))
             return

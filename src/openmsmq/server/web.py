@@ -33,6 +33,7 @@ from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.server.background import start_background_task
 from openmsmq.server.calls import Calls
+from openmsmq.server.config import Configuration
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import SERVED
 from openmsmq.server.relays import RelayService
@@ -106,17 +107,12 @@ class WebServer:
             start_background_task("writing when tokens were used", self._write_uses()),
         ]
         certificate, key = (str(path or "") for path in (configuration.web_certificate, configuration.web_key))
-        outside = [
-            str(path)
-            for path in (configuration.users_path, configuration.directory_file)
-            if not path.resolve().is_relative_to(data_dir) and path.exists()
-        ]
         self._process = ChildProcess(
             _PROGRAM, self._door.serve, configuration.web_address,
             self._context.ports.number("web_port"), certificate=certificate, key=key,
             socket=str(path), data_dir=str(data_dir), store=self._context.store.directory,
             users_file=str(configuration.users_path.resolve()), backups=str(configuration.backup_directory or ""),
-            outside=outside, hosts=self._names(),
+            outside=files_outside(configuration), hosts=self._names(),
             webhook=configuration.alarm_webhook, webhook_key_file=str(configuration.alarm_webhook_key_file or ""),
             mail_to=configuration.alarm_mail_recipients, mail_from=configuration.alarm_mail_sender,
             mail_server=configuration.alarm_mail_server, mail_tls=configuration.alarm_mail_tls,
@@ -177,6 +173,17 @@ class WebServer:
         if self._rpc.may_answer():  # otherwise the file belongs to the daemon that has taken over
             forget_address(data_dir)
         (data_dir / _SOCKET).unlink(missing_ok=True)
+
+
+def files_outside(configuration: Configuration) -> list[str]:
+    """Return the existing files of the queue manager that are not in the data directory, so that no backup contains
+    them."""
+    data_dir = configuration.data_dir.resolve()
+    return [
+        str(path)
+        for path in (configuration.users_path, configuration.directory_file)
+        if not path.resolve().is_relative_to(data_dir) and path.exists()
+    ]
 
 
 def _check_openid(settings: OpenIdSettings) -> None:

@@ -18,9 +18,9 @@ from openmsmq.model.look import look_css
 from openmsmq.spark.jobs import plots
 from openmsmq.spark.jobs.dead_letters import OTHERS, Count, DeadLetters
 from openmsmq.spark.jobs.naming import common_beginning
-from openmsmq.spark.jobs.reports import dead_letters_page, traffic_page
+from openmsmq.spark.jobs.reports import _percentiles, dead_letters_page, traffic_page
 from openmsmq.spark.jobs.traffic import ALL, Figures, Traffic
-from openmsmq.spark.jobs.units import SECONDS, count, seconds, size
+from openmsmq.spark.jobs.units import COUNT, SECONDS, SIZE, Unit, count, seconds, size
 from requirements import library, missing
 
 NASTY = "vm\\private$\\a<script>alert('x')</script>&$b$"
@@ -140,6 +140,35 @@ def test_each_reason_is_explained_with_the_command_that_returns_its_messages() -
     page = dead_letters_page(DeadLetters(3, 2010, START, {"class": [*counts, Count(OTHERS, 1, 1, START)]}), "x")
     assert "was not received in time" in page and "openmsmq dlq return --reason expired-unread --dry-run" in page
     assert "Unchanged, they would become dead letters again." in page
+
+
+def marks(svg: str) -> list[str]:
+    """Return the texts of a plot in their order."""
+    return re.findall(r">([^<>\n]+)</text>", svg)
+
+
+@pytest.mark.parametrize(
+    ("unit", "highest", "expected"),
+    [
+        (SIZE, 4096, ["0 B", "1.0 KiB", "2.0 KiB", "3.0 KiB", "4.0 KiB"]),
+        (SIZE, 3, ["0 B", "1 B", "2 B", "3 B"]),
+        (COUNT, 4000, ["0", "1,500", "3,000"]),
+        (COUNT, 2, ["0", "1", "2"]),
+    ],
+)
+def test_marks_of_bytes_are_powers_of_two_and_those_of_counts_are_decimal(
+    unit: Unit, highest: float, expected: list[str]
+) -> None:
+    assert marks(plots.bars([("queue", highest)], unit, "x"))[: len(expected)] == expected
+
+
+def test_hours_without_times_are_left_out_of_lines() -> None:
+    hours = traffic(queues=1, hours=3).all_hours
+    hours[1] = replace(hours[1], times=None)
+    series = _percentiles(hours, "times")
+    assert list(series) == ["p50", "p95", "p99"]
+    assert [list(values) for values in series.values()] == [[START, START + timedelta(hours=2)]] * 3
+    assert [values[START] for values in series.values()] == [0.5, 90.0, 7300.0]
 
 
 def test_overlapping_lines_are_all_visible() -> None:

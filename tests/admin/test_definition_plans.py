@@ -1,0 +1,158 @@
+"""Plans: the steps from the queues of a queue manager to a document, on queues in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from openmsmq.admin.definitions import LEFT, apply, definition_of, plan
+from openmsmq.admin.definitions_schema import DefinitionsError
+from openmsmq.model.constants import SecurityInformation
+from openmsmq.model.errors import AccessDenied
+from openmsmq.model.sddl import from_sddl, to_sddl
+from openmsmq.model.security import SecurityDescriptor
+
+ALICE, BOB = "S-1-5-21-1-2-3-1105", "S-1-5-21-1-2-3-1106"
+NAMES = {ALICE: "alice", BOB: "bob"}
+SIDS = {name: sid for sid, name in NAMES.items()}
+OWNER, DACL = SecurityInformation.OWNER, SecurityInformation.DACL
+INHERITED = f"O:{ALICE}D:(A;CI;CC;;;{BOB})"  # words cannot express this
+
+
+def sid_of(name: str) -> str:
+    if name not in SIDS:
+        raise ValueError(f"there is no account {name}")
+    return SIDS[name]
+
+
+class MemoryQueues:
+    """A queue manager with the queue `q`; records changes."""
+
+    def __init__(self, sddl: str = f"O:{ALICE}D:(A;;CC;;;{BOB})", **properties: Any) -> None:
+        self.descriptor = from_sddl(sddl).pack()
+        self.values = {"label": "l", "transactional": False, "type": UUID(int=1), **properties}
+        self.changes: list[Any] = []
+
+    def properties(self, path: str, *wanted: str) -> dict[str, Any]:
+        return self.values
+
+    def security(self, path: str) -> bytes:
+        return self.descriptor
+
+    def set_security(self, path: str, descriptor: bytes, parts: int) -> None:
+        self.changes.append((path, to_sddl(SecurityDescriptor.parse(descriptor)), SecurityInformation(parts)))
+
+    def set_properties(self, path: str, **properties: Any) -> None:
+        self.changes.append((path, properties))
+
+    def create_queue(self, path: str, *, security: bytes | None, **properties: Any) -> None:
+        shown = None if security is None else to_sddl(SecurityDescriptor.parse(security))
+        self.changes.append((path, shown, properties))
+
+
+def planned(qm: MemoryQueues, *, exists: bool = True, **wanted: Any) -> list[str]:
+    """Make a plan for the queue `q` and carry it out; return what it says. Steps that are left begin with `left: `."""
+    client: Any = qm
+    here = {"queues": [definition_of(client, ".\\private$\\q", NAMES)] if exists else []}
+    steps = plan(client, {"format": 1, "queues": [{"name": "q", **wanted}]}, here, sid_of)
+    return [f"left: {step.said}" if apply(step) == LEFT else step.said for step in steps]
+
+
+def entries_of(sddl: str) -> list[str]:
+    client: Any = MemoryQueues(sddl)
+    found: list[str] = definition_of(client, ".\\private$\\q", NAMES)["permissions"]
+    return found
+
+
+def test_a_queue_that_is_as_wanted_needs_no_step() -> None:
+    qm: Any = MemoryQueues()
+    wanted = definition_of(qm, ".\\private$\\q", NAMES)
+    assert wanted["owner"] == "alice" and len(wanted["permissions"]) == 1
+    assert planned(qm, **{key: value for key, value in wanted.items() if key != "name"}) == []
+    assert planned(qm) == [] and planned(qm, owner=None) == [] and qm.changes == []
+
+
+def test_owner_and_entries_are_changed_each_only_if_different() -> None:
+    entries = entries_of(f"D:(A;;CC;;;{BOB})")
+    other = entries_of(f"D:(A;;CCDC;;;{BOB})")
+    cases: list[tuple[dict[str, Any], list[str], SecurityInformation]] = [
+        ({"owner": "bob", "permissions": entries}, ["queue q: owner bob"], OWNER),
+        ({"owner": "alice", "permissions": other}, [f"queue q: {other[0]}"], DACL),
+        ({"permissions": other}, [f"queue q: {other[0]}"], DACL),
+        ({"owner": "bob", "permissions": other}, [f"queue q: owner bob; {other[0]}"], OWNER | DACL),
+    ]
+    for wanted, said, parts in cases:
+        qm = MemoryQueues()
+        assert planned(qm, **wanted) == said
+        ((path, _, changed),) = qm.changes
+        assert (path, changed) == (".\\private$\\q", parts)
+
+
+def test_a_descriptor_that_words_cannot_express_is_changed_only_if_different() -> None:
+    qm = MemoryQueues(INHERITED)
+    assert planned(qm, sddl=to_sddl(from_sddl(INHERITED))) == [] and qm.changes == []
+    other = to_sddl(from_sddl(INHERITED.replace("CC", "DC")))
+    assert planned(qm, sddl=other) == [f"queue q: {other}"]
+    assert qm.changes == [(".\\private$\\q", other, DACL)], "the owner stays: to set it needs another right"
+    qm = MemoryQueues(INHERITED)
+    other = to_sddl(from_sddl(INHERITED.replace(ALICE, BOB)))
+    assert planned(qm, sddl=other) == [f"queue q: {other}"]
+    assert qm.changes == [(".\\private$\\q", other, OWNER | DACL)]
+
+
+def test_properties_are_changed_together_and_those_that_cannot_be_changed_are_left() -> None:
+    qm = MemoryQueues()
+    assert planned(qm, label="new", type=str(UUID(int=2)), transactional=True) == [
+        "left: queue q: transactional is False and can't be changed; delete it, and import again",
+        f"queue q: label 'l' -> 'new', type '{UUID(int=1)}' -> '{UUID(int=2)}'",
+    ]
+    assert qm.changes == [(".\\private$\\q", {"label": "new", "type": UUID(int=2)})]
+
+
+def test_a_missing_queue_is_created_with_its_rights_at_once() -> None:
+    entries = entries_of(f"D:(A;;CC;;;{BOB})")
+    path = ".\\private$\\q"
+    cases: list[tuple[dict[str, Any], str, str | None, dict[str, Any]]] = [
+        ({}, "create queue q", None, {}),
+        ({"label": "a", "multicast_address": "", "type": str(UUID(int=2))}, "create queue q", None,
+         {"label": "a", "type": UUID(int=2)}),
+        ({"multicast_address": "234.1.1.1:80"}, "create queue q", None, {"multicast_address": "234.1.1.1:80"}),
+        ({"owner": "bob"}, "create queue q: owner bob", f"O:{BOB}", {}),
+        ({"permissions": entries}, f"create queue q: {entries[0]}", f"D:(A;;CC;;;{BOB})", {}),
+        ({"sddl": INHERITED}, f"create queue q: {INHERITED}", to_sddl(from_sddl(INHERITED)), {}),
+    ]  # fmt: skip
+    for wanted, said, security, properties in cases:
+        qm = MemoryQueues()
+        assert planned(qm, exists=False, **wanted) == [said]
+        assert qm.changes == [(path, security, properties)]
+
+
+def test_what_could_not_be_read_here_or_there_is_left() -> None:
+    qm = MemoryQueues()
+    assert planned(qm, exists=False, unreadable="MQ_ERROR_ACCESS_DENIED") == [
+        "left: queue q is missing, and who made the document could not read it: left"
+    ]
+    assert planned(qm, exists=False, unreadable="MQ_ERROR_ACCESS_DENIED", label="a") == ["create queue q"]
+
+    class Hidden(MemoryQueues):
+        def properties(self, path: str, *wanted: str) -> dict[str, Any]:
+            raise AccessDenied(detail="no")
+
+    assert planned(Hidden(), label="a") == ["left: queue q can't be read by you (MQ_ERROR_ACCESS_DENIED): left"]
+
+
+def test_queues_that_are_not_in_the_document_are_kept_and_names_ignore_case() -> None:
+    client: Any = MemoryQueues()
+    here = {"queues": [{"name": "Orders", "label": "a"}, {"name": "bills"}]}
+    steps = plan(client, {"format": 1, "queues": [{"name": "orders", "label": "a"}]}, here, sid_of)
+    assert [(step.said, step.apply) for step in steps] == [("queue bills is here only: kept", None)]
+
+
+@pytest.mark.parametrize("wanted", [{"owner": "nobody"}, {"permissions": ["allow nobody PeekMessage"]}])
+def test_an_unknown_account_is_an_error_before_any_step(wanted: dict[str, Any]) -> None:
+    qm = MemoryQueues()
+    with pytest.raises(DefinitionsError, match="queue q: there is no account nobody"):
+        planned(qm, **wanted)
+    assert qm.changes == []

@@ -1,0 +1,182 @@
+"""Moving messages from the position of a cursor, on queues in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from openmsmq.client.dead_letters import COPIED, IN_ONE_TRANSACTION, SENT_THEN_REMOVED, Forwarding, walk
+from openmsmq.model.constants import MessageClass
+from openmsmq.model.errors import (
+    HResult,
+    MessageAlreadyReceived,
+    MsmqError,
+    ReceiveTimeout,
+    UnreadableMessage,
+    error_for,
+)
+from openmsmq.model.message import NULL_IDENTIFIER, Message
+
+TARGET = "DIRECT=OS:.\\private$\\target"
+
+
+class MemoryQueue:
+    """An open queue, with the rules of cursors. A damaged message is an exception. Nothing waits: no other program
+    sends."""
+
+    def __init__(self, log: list[Any], *messages: Message | UnreadableMessage) -> None:
+        self._log = log
+        self.messages: list[Message | UnreadableMessage | None] = list(messages)
+
+    @contextmanager
+    def cursor(self) -> Iterator[MemoryCursor]:
+        yield MemoryCursor(self, self._log)
+        self._log.append("cursor closed")
+
+    def send(self, message: Message, *, transaction: object = None) -> None:
+        self._log.append(("send", message.label, transaction))
+        self.messages.append(message)
+
+    def close(self) -> None:
+        self._log.append("closed")
+
+
+class MemoryCursor:
+    def __init__(self, queue: MemoryQueue, log: list[Any]) -> None:
+        self._queue, self._log = queue, log
+        self._at: int | None = None
+
+    def _message(self, timeout: float | None) -> Message:
+        assert timeout == 0, "waits forever"
+        at = self._at or 0
+        while at < len(self._queue.messages) and self._queue.messages[at] is None:
+            at += 1
+        self._at = at
+        if at == len(self._queue.messages):
+            raise ReceiveTimeout(detail="none")
+        found = self._queue.messages[at]
+        if isinstance(found, UnreadableMessage):
+            raise found
+        assert found is not None
+        return found
+
+    def peek(self, timeout: float | None = None) -> Message:
+        return self._message(timeout)
+
+    def peek_next(self, timeout: float | None = None) -> Message:
+        if self._at is None or self._queue.messages[self._at] is None:
+            raise error_for(HResult.MQ_ERROR_ILLEGAL_CURSOR_ACTION, "the current message is gone")
+        self._at += 1
+        return self._message(timeout)
+
+    def receive(self, timeout: float | None = None, *, transaction: object = None) -> None:
+        assert timeout == 0 and self._at is not None, "waits forever"
+        found = self._queue.messages[self._at]
+        if found is None:
+            raise MessageAlreadyReceived(detail="another reader has it")
+        self._queue.messages[self._at] = None
+        self._log.append(("receive", getattr(found, "label", ""), transaction))
+
+
+class MemoryManager:
+    """A queue manager; transactions have numbers."""
+
+    def __init__(self, log: list[Any]) -> None:
+        self._log = log
+        self.transactions = 0
+        self.opened: list[str] = []
+
+    def open(self, name: str, access: str) -> MemoryQueue:
+        assert access == "send"
+        self.opened.append(name)
+        return MemoryQueue(self._log)
+
+    @contextmanager
+    def transaction(self) -> Iterator[int]:
+        self.transactions += 1
+        try:
+            yield self.transactions
+        except BaseException:
+            self._log.append("abort")
+            raise
+        self._log.append("commit")
+
+
+def moved(*, transactional: bool, in_transaction: bool, taken: bool = False) -> tuple[list[Any], str | MsmqError]:
+    """Send a dead letter back; return what happened in order, and the method or the error."""
+    log: list[Any] = []
+    letter = Message(label="m", destination_queue_format_name=TARGET, message_class=MessageClass.NACK_BAD_DST_Q)
+    letter.transaction_identifier = bytes(range(20)) if transactional else NULL_IDENTIFIER
+    assert letter.is_transactional is transactional
+    queue, manager = MemoryQueue(log, letter), MemoryManager(log)
+    result: str | MsmqError
+    with Forwarding(manager) as forwarding, queue.cursor() as cursor:  # type: ignore[arg-type]
+        cursor.peek(0)
+        if taken:
+            queue.messages[0] = None
+        try:
+            result = forwarding.send_back(cursor, letter, in_transaction=in_transaction)  # type: ignore[arg-type]
+        except MsmqError as error:
+            result = error
+    assert manager.opened == [TARGET] and letter.message_class is MessageClass.NACK_BAD_DST_Q
+    assert log[-2:] == ["cursor closed", "closed"]
+    return log[:-2], result
+
+
+def test_a_transactional_message_is_moved_in_one_transaction() -> None:
+    expected = [("receive", "m", 1), ("send", "m", 1), "commit"]
+    assert moved(transactional=True, in_transaction=False) == (expected, IN_ONE_TRANSACTION)
+    assert moved(transactional=True, in_transaction=True) == (expected, IN_ONE_TRANSACTION)
+    log, error = moved(transactional=True, in_transaction=False, taken=True)
+    assert log == ["abort"] and isinstance(error, MessageAlreadyReceived)
+
+
+def test_another_message_is_sent_and_then_removed_without_waiting() -> None:
+    expected: list[Any] = [("send", "m", None), ("receive", "m", None)]
+    assert moved(transactional=False, in_transaction=False) == (expected, SENT_THEN_REMOVED)
+    expected = [("send", "m", 1), "commit", ("receive", "m", None)]
+    assert moved(transactional=False, in_transaction=True) == (expected, SENT_THEN_REMOVED)
+    log, error = moved(transactional=False, in_transaction=False, taken=True)
+    assert log == [("send", "m", None)] and isinstance(error, MessageAlreadyReceived)
+
+
+def test_a_target_is_opened_once_and_a_copy_has_what_a_sender_may_set() -> None:
+    log: list[Any] = []
+    manager = MemoryManager(log)
+    letter = Message(label="m", body=b"b", message_class=MessageClass.NACK_Q_PURGED, signature=b"s")
+    letter.multiple_destination_signature = b"t"
+    with Forwarding(manager) as forwarding:  # type: ignore[arg-type]
+        for name in (TARGET, "other", TARGET):
+            assert forwarding.copy(letter, name) == COPIED
+        target: Any = forwarding._target(TARGET)
+        (copy, _) = target.messages
+        assert (copy.label, copy.body, copy.message_class) == ("m", b"b", MessageClass.NORMAL)
+        assert not copy.signature and not copy.multiple_destination_signature
+        assert forwarding.copy(letter, "other", in_transaction=True) == COPIED
+    assert manager.opened == [TARGET, "other"]
+    assert log == [("send", "m", None)] * 3 + [("send", "m", 1), "commit", "closed", "closed"]
+
+
+@pytest.mark.parametrize("removed", [(), ("a",), ("b", "c"), ("a", "b", "c")])
+def test_a_walk_sees_each_message_once_whichever_are_removed(removed: tuple[str, ...]) -> None:
+    log: list[Any] = []
+    queue: Any = MemoryQueue(log, *(Message(label=label) for label in "abc"))
+    seen = []
+    for cursor, message in walk(queue):
+        seen.append(message.label)
+        if message.label in removed:
+            cursor.receive(0)
+    assert seen == ["a", "b", "c"] and log[-1] == "cursor closed"
+    assert [each.label for each in queue.messages if each is not None] == [n for n in "abc" if n not in removed]
+
+
+def test_a_walk_skips_and_reports_unreadable_messages_or_ends_at_the_first() -> None:
+    damaged = UnreadableMessage("damaged", 1)
+    queue: Any = MemoryQueue([], damaged, Message(label="a"), damaged, damaged, Message(label="b"))
+    found: list[UnreadableMessage] = []
+    assert [message.label for _, message in walk(queue, found.append)] == ["a", "b"] and found == [damaged] * 3
+    with pytest.raises(UnreadableMessage):
+        list(walk(queue))

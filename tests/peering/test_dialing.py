@@ -1,0 +1,121 @@
+"""Failures to connect: what the log says, once for each reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from openmsmq.packet.internal import PingPacket
+from openmsmq.peering.pinging import answer_to
+from openmsmq.queueing.outgoing_queues import ConnectionEvent, ConnectionStatus
+from peering.conftest import Pair
+from peering.network import Node
+from peering.test_known_addresses import FROM_ELSEWHERE, private
+from peering.test_outcomes import PLAIN, message, outgoing, settled
+
+
+def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the logged reasons why messages wait."""
+    texts = (record.getMessage() for record in caplog.records if record.name == "openmsmq.peering.dialing")
+    return [text.partition(" wait: ")[2] for text in texts]
+
+
+async def restarted(pair: Pair, **options: object) -> None:
+    pair.alpha.options = options
+    pair.alpha.crash()
+    await pair.alpha.start()
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("refused", "127.0.0.12 port 1801: Connection refused"),
+        ("silent", "127.0.0.12 port 1801: no answer within 20 s"),
+        ("limit", "127.0.0.12 port 1801: there are 0 sessions, which is the limit (max_sessions)"),
+    ],
+)
+def test_a_failed_connection_is_logged_once_and_tried_again(
+    pair: Pair, caplog: pytest.LogCaptureFixture, case: str, reason: str
+) -> None:
+    async def story() -> None:
+        if case == "refused":
+            pair.beta.crash()
+        elif case == "silent":
+            pair.network.partition = frozenset([pair.beta.address])
+        else:
+            await restarted(pair, max_sessions=0)
+        await pair.alpha.send(PLAIN, [message()])
+        await settled(100)
+        history = [event.status for event in outgoing(pair.alpha, PLAIN).connection_history]
+        assert len(history) > 1 and set(history) == {ConnectionStatus.SOCKET_CONNECT_FAILURE}
+        assert reasons(caplog) == [reason]
+
+    pair.run(story)
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("refused", "127.0.0.12 UDP port 3527: it accepts no sessions now"),
+        ("silent", "127.0.0.12 UDP port 3527: no answer to a ping: a firewall, or a queue manager that answers none "
+         "(setting: ping)"),
+    ],
+)  # fmt: skip
+def test_a_failed_ping_is_logged_and_a_host_that_accepts_is_connected_at_once(
+    pair: Pair, caplog: pytest.LogCaptureFixture, case: str, reason: str
+) -> None:
+    def reply(data: bytes, source: str) -> list[bytes]:
+        answer = answer_to(data, pair.beta.machine.identifier, accepts)
+        assert answer is not None and PingPacket.parse(data).queue_manager == pair.alpha.machine.identifier
+        return [answer] if case == "refused" or accepts else []
+
+    async def story() -> None:
+        nonlocal accepts
+        await restarted(pair, ping=True)
+        pair.network.answering[pair.beta.address] = reply
+        await pair.alpha.send(PLAIN, [message()])
+        await settled(2)
+        assert reasons(caplog) == [reason] and pair.beta.labels("plain") == []
+        accepts = True
+        await restarted(pair, ping=True)
+        await settled(1)
+        assert pair.beta.labels("plain") == ["m"] and reasons(caplog) == [reason]
+
+    accepts = False
+    pair.run(story)
+
+
+def test_a_session_refused_because_another_queue_manager_answers_is_in_the_history(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        name = private(pair.beta)
+        await pair.beta.send(FROM_ELSEWHERE, [message()])
+        await settled(1)
+        pair.beta.crash()
+        await settled(5)
+        other = Node(pair.network, "GAMMA", pair.beta.address, 3)
+        await other.start()
+        await pair.alpha.send(name, [message()])
+        await settled(1)
+        now = pair.alpha.clock() // 1000
+        begun, refused = outgoing(pair.alpha, name).connection_history
+        assert begun == ConnectionEvent(ConnectionStatus.IN_PROCESS, begun.time, 0, (pair.beta.address,))
+        assert refused == ConnectionEvent(ConnectionStatus.CONNECTION_REFUSED, refused.time, 0, (pair.beta.address,))
+        assert now - 2 <= begun.time <= refused.time <= now
+        assert reasons(caplog) == [
+            f"the session with {pair.beta.address} ended: refused by the peer, or answered by another queue manager"
+        ]
+
+    pair.run(story)
+
+
+def test_a_session_that_breaks_is_logged_and_was_not_refused(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        await pair.alpha.send(PLAIN, [message()])
+        await settled(5)
+        pair.beta.crash()
+        await settled(5)
+        assert reasons(caplog) == ["the session with 127.0.0.12 ended: connection lost"]
+        assert outgoing(pair.alpha, PLAIN).connection_history[-1].status is ConnectionStatus.ESTABLISHED
+
+    pair.run(story)
