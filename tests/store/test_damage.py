@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from array import array
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -22,6 +24,7 @@ from openmsmq.store import (
 from openmsmq.store import frames as f
 from openmsmq.store.fsck import read_quarantine, repair, verify
 from openmsmq.store.recovery import Damage, survey
+from openmsmq.store.row_frames import MessageRows
 from store.memory_vfs import Inode, MemoryVfs
 from store.oracle import DIRECTORY, Oracle, Snapshot, snapshot
 
@@ -444,3 +447,41 @@ def test_a_repaired_store_opens_and_has_every_message_that_was_not_hit(seed: int
 def test_many_repaired_stores_open_with_their_messages(seed: int) -> None:
     for part in range(40):
         check_repair(seed * 100 + part)
+
+
+def append_one(store: Store) -> None:
+    store.append([Insert(1, 2001, 0, b"x")])
+
+
+def append_more(store: Store) -> None:
+    store.append([Insert(1, 2001, 0, b"x"), Put(b"n", b"v")])
+
+
+def insert(store: Store) -> None:
+    store.insert(1, 2001, 0, b"x")
+
+
+def insert_rows(store: Store) -> None:
+    queues, sizes, bounds = array("I", [1, 1]), array("I", [1, 2]), array("q", [0, 1, 3])
+    store.insert_rows(MessageRows(queues, b"xyy", sizes, bounds, array("Q", [2001, 2002]), array("Q", [0, 0])))
+
+
+def remove(store: Store) -> None:
+    columns = store.recovered.queues[1]
+    store.remove(columns.keys[0], columns.locations[0])
+
+
+def nothing(store: Store) -> None:
+    """Opening writes nothing, either."""
+
+
+@pytest.mark.parametrize("change", [append_one, append_more, insert, insert_rows, remove, nothing])
+def test_a_closed_log_ends_with_one_mark_of_a_clean_end(change: Callable[[Store], None]) -> None:
+    vfs = disk(image())
+    before = len(log_frames(image()[PATH]))
+    store = Store.open(DIRECTORY, vfs=vfs)
+    change(store)
+    store.close()
+    kinds = [fields[8] for fields, _ in log_frames(bytes(vfs.names[PATH].content))]
+    assert kinds[-1] == f.STOPPED and f.STOPPED not in kinds[before:-1]
+    assert (len(kinds) == before) == (change is nothing)
