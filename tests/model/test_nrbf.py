@@ -200,6 +200,8 @@ def nested(depth: int) -> bytes:
         (HEADER + b"\x07" + int32(1) + b"\x02" + int32(33) + bytes(40), "33 dimensions"),
         (HEADER + LIBRARY + points(int32(1), b"\x0d\x02") + END, "2 nulls for the member y"),
         (nested(MAXIMUM_DEPTH + 1), "within each other"),
+        (nested(MAXIMUM_DEPTH + 1)[: -len(NULL + END)], "within each other"),  # before the rest is read
+        (nested(MAXIMUM_DEPTH)[: -len(NULL + END)], "1 bytes expected, but only 0 remain"),
         (HEADER + b"".join(array(reference(n % 999 + 1), identifier=n) for n in range(1, 1000)) + END, "within each"),
     ],
 )  # fmt: skip

@@ -204,3 +204,29 @@ def test_records_are_read_as_they_were_written() -> None:
 def test_every_state_but_the_last_handles_a_lost_connection(table: dict[EnlistmentState, dict[str, object]]) -> None:
     without = {state for state in table if "lost" not in table[state]}
     assert without <= {EnlistmentState.IN_DOUBT}, "a state in doubt has no connection"
+
+
+def test_a_branch_that_collects_votes_accepts_no_more_subordinates() -> None:
+    group = Group("A")
+    branch, below, late = group.others[0], group.network.site("BELOW", 77), group.network.site("LATE", 78)
+    token = PropagationToken(UOW, branch.partner)
+    joined: list[MsmqError | None] = []
+    below.manager.pull(UOW, token, joined.append)
+    group.network.run(lambda: bool(joined))
+    below.work.worked.add(UOW)
+    below.work.is_held = True  # so that it does not vote
+    group.commit()
+    group.network.run(lambda: below.work.state[UOW] == "prepared")
+    assert branch.work.is_open(UOW), "only its transaction manager knows that it is too late"
+    late.manager.pull(UOW, token, joined.append)
+    group.network.run(lambda: len(joined) == 2, 20)
+    assert joined[0] is None and joined[1] is not None
+    assert not late.work.is_known(UOW)
+    [row] = branch.manager.rows()
+    assert [one.partner.host for one in row.enlistments] == ["ROOT", "BELOW"]
+    below.work.is_held = False
+    [action] = below.work.dropped_syncs
+    below.work.durable = len(below.work.log)
+    action()
+    group.network.run(lambda: bool(group.outcomes))
+    assert group.outcomes == [None], "the others commit"

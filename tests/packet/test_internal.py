@@ -243,3 +243,20 @@ def test_changed_packets_are_read_or_refused(frame: bytes, data: st.DataObject) 
 
 def test_a_request_for_a_direct_name_names_no_server() -> None:
     assert EstablishConnection(CLIENT).pack()[36:52] == NO_GUID
+
+
+def test_padding_counts_from_the_start_of_the_header_or_of_the_data() -> None:
+    reader = Reader(bytes(range(12)))
+    assert (reader.position, reader.padding()) == (0, 0)
+    reader.bytes(1)
+    assert (reader.padding(), reader.padding(2), reader.padding(8)) == (3, 1, 7)
+    with reader.header("inner"):
+        assert reader.padding() == 0
+        reader.bytes(2)
+        reader.align()
+        assert reader.position == 5
+    assert reader.padding() == 3, "the outer start counts again"
+    reader.align(8)
+    reader.bytes(3)
+    reader.align(16)
+    assert (reader.position, reader.remaining) == (12, 0), "padding ends with the data"

@@ -112,3 +112,58 @@ def test_an_interpreter_that_cannot_be_run_is_named(monkeypatch: pytest.MonkeyPa
     child = ChildProcess(Program("stand-in", "stand_in", (), "none", "nobody is cut off"), _until_closed, "here", 0)
     with pytest.raises(OSError, match="stand-in: /nonexistent/python cannot be run: No such file or directory"):
         asyncio.run(child.start())
+
+
+class Unlucky(ChildProcess):
+    """Its starts fail, except those whose number is in `served`: seconds that the process then serves."""
+
+    served: dict[int, float]
+    now = 0.0
+    starts = 0
+
+    async def _launch(self) -> asyncio.Task[None]:
+        self.starts += 1
+        if self.starts not in self.served:
+            raise OSError("no luck")
+
+        async def serve() -> None:
+            self.now += self.served[self.starts]
+
+        return asyncio.create_task(serve())
+
+    async def _end(self) -> int:
+        return 1
+
+
+class Enough(BaseException):
+    """Ends the watch."""
+
+
+@pytest.mark.parametrize(
+    ("served", "pauses"),
+    [
+        ({1: 0.0}, [0.5, 1, 2, 4, 8, 16, 30, 30]),
+        ({1: 0.0, 4: 59.9, 5: 60.0}, [0.5, 1, 2, 4, 0.5, 1, 2]),
+        ({1: 60.0, 2: 0.0, 3: 61.0}, [0.5, 1, 0.5, 1]),
+    ],
+)
+def test_the_pause_before_a_restart_doubles_until_the_process_has_served_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch, served: dict[int, float], pauses: list[float]
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == len(pauses):
+            raise Enough
+
+    async def main() -> None:
+        child = Unlucky(Program("unlucky", "unlucky", (), "none", "nobody is cut off"), _until_closed, "here", 0)
+        child.served = served
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: child.now)
+        monkeypatch.setattr(asyncio, "sleep", sleep)
+        with pytest.raises(Enough):
+            await child._keep(await child._launch())
+
+    asyncio.run(main())
+    assert slept == pauses

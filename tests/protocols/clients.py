@@ -13,6 +13,7 @@ from msrpc.rpc.association import Association, ContextHandles
 from msrpc.rpc.call import UNAUTHENTICATED, Call, RpcCaller
 from msrpc.rpc.faults import Fault
 from msrpc.rpc.throttle import PeerFailures
+from msrpc.rpc.timing import Timings
 from openmsmq.conversion.propvariants import pack
 from openmsmq.conversion.queue_format import to_queue_format
 from openmsmq.conversion.receive_buffer import BufferSizes, receive_buffer
@@ -166,6 +167,7 @@ class Client:
     """One client process: an association with its context handles. `caller` is the account and its protection level."""
 
     caller = UNAUTHENTICATED
+    timings: Timings | None = None  # of calls that start from now on
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -189,6 +191,7 @@ class Client:
         interface, operation = self._find(name)
         connection = Connection(self.association)
         call = Call(connection, interface, self.caller, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
+        call.timings = self.timings
         interface.call(call)
         return Pending(call, connection, operation.decode_response, self.server.world)
 

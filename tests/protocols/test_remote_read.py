@@ -16,7 +16,7 @@ from openmsmq.model.constants import INFINITE, Access, LookupAction, ReceiveActi
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.packet.sections import Section, SectionType, join
-from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
+from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK, RemoteQueue
 from protocols.clients import Client, Pending, Server, object_format, queue_format
 
 H = HResult
@@ -623,3 +623,18 @@ def test_distributed_transactions_are_off_until_they_are_switched_on(client: Cli
         "pQueueFormat": queue_format("q"),
     }  # fmt: skip
     assert client.call("R_QMEnlistRemoteTransaction", **arguments).result == H.MQ_ERROR_DTC_CONNECT
+
+
+def test_a_message_has_a_location_while_it_is_in_the_queue_and_in_the_store(server: Server, client: Client) -> None:
+    opened(client)
+    put(client, "stored", delivery_guarantee=1)
+    put(client, "express", delivery_guarantee=0)
+    [queue] = [entry[1] for entry in client.association.handles.entries.values() if isinstance(entry[1], RemoteQueue)]
+    assert queue.descriptor.queue is not None
+    stored, express = queue.descriptor.queue.entries
+    location = queue.location(stored)
+    assert location is not None and server.world.store.read(location)
+    assert queue.location(express) is None
+    assert queue.location(express + 1) is None, "no longer in the queue"
+    server.world.manager.administration.delete_queue(queue.descriptor.queue, server.world.owner)
+    assert queue.location(stored) is None

@@ -11,6 +11,7 @@ from msrpc.rpc.call import RpcCaller
 from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, RPC_S_ACCESS_DENIED, Fault
 from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.security import Identity
+from msrpc.rpc.timing import Timings
 from openmsmq.interfaces import ms_cmpo as m
 from openmsmq.oletx.boxcar import Packet, PacketTag, encode_boxcar
 from openmsmq.oletx.messages import ConnectionType, MessageType
@@ -98,6 +99,16 @@ def test_a_primary_partner_builds_a_session(server: Server, wide: bool) -> None:
     assert (answer.result, guid) == (Status.OK, GUID)
     assert (answer.pBoundVersionSet.dwLevelOneAccepted, answer.pBoundVersionSet.dwLevelThreeAccepted) == (2, 5)
     assert answer.ppHandle != bytes(20)
+
+
+def test_a_session_that_waits_for_the_partner_is_no_slow_call(server: Server) -> None:
+    timed: list[int] = []
+    partner = FakePartner(server, GREATER)
+    partner.client.timings = Timings(lambda interface, opnum, seconds: timed.append(opnum), lambda: server.seconds)
+    partner.established()
+    assert timed == [], "this server waited for its own call of the partner"
+    assert partner.build(3).response.result != Status.OK
+    assert timed == [m.IXnRemote.operation("BuildContextW").opnum], "answered at once"
 
 
 @pytest.mark.parametrize("wide", [True, False])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from array import array
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -21,6 +23,8 @@ from openmsmq.store import (
 )
 from openmsmq.store import frames as f
 from openmsmq.store.fsck import read_quarantine, repair, verify
+from openmsmq.store.recovery import Damage, survey
+from openmsmq.store.row_frames import MessageRows
 from store.memory_vfs import Inode, MemoryVfs
 from store.oracle import DIRECTORY, Oracle, Snapshot, snapshot
 
@@ -155,8 +159,14 @@ def test_every_flipped_byte_is_detected_and_only_its_record_is_lost() -> None:
         assert (caught.value.path, caught.value.offset) == (PATH, start)
         report = verify(DIRECTORY, vfs)
         assert [(d.path, d.offset) for d in report.damages] == [(PATH, start)]
+        messages, definitions = without(frames, index)
+        assert (report.messages, report.definitions, report.records) == (
+            len(messages), len(definitions), len(frames) - 1,
+        )  # fmt: skip
         repaired = repair(DIRECTORY, QUARANTINE, vfs)
         assert repaired.after.clean
+        (cover,) = [fields for fields, _ in log_frames(bytes(vfs.names[PATH].content)) if fields[8] == f.SKIP]
+        assert (cover[2] - SEGMENT, cover[7], cover[9]) == (start, 0, f.ALONE), "a write of its own"
         ((path, at, raw),) = read_quarantine(bytes(vfs.names[QUARANTINE].content))
         assert (path, at) == (PATH, start)
         size = f.frame_size(frames[index][0][1])
@@ -172,6 +182,37 @@ def test_a_damaged_header_copy_loses_nothing_and_is_repaired() -> None:
         assert verify(DIRECTORY, vfs).weak
         assert reopen(vfs) == without(log_frames(image()[PATH]), -1)
         assert repair(DIRECTORY, QUARANTINE, vfs).after.clean
+
+
+def test_the_first_frame_of_a_torn_write_is_no_damage() -> None:
+    vfs = MemoryVfs()
+    store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+    store.insert(1, 1, 0, b"durable")
+    store.sync()
+    lost = store.insert(1, 2, 0, b"lost") - SEGMENT
+    store.insert(1, 3, 0, b"behind it")
+    store.sync()
+    files = {path: bytearray(inode.content) for path, inode in vfs.names.items()}  # as after a crash
+    files[PATH][lost : lost + f.HEADER_SIZE] = bytes(f.HEADER_SIZE)
+    vfs = disk({path: bytes(data) for path, data in files.items()})
+    report = verify(DIRECTORY, vfs)
+    assert (report.clean, report.messages, report.torn_bytes) == (True, 1, f.frame_size(len(b"behind it")))
+    store = Store.open(DIRECTORY, vfs=vfs)
+    assert set(snapshot(store)[0]) == {1}
+
+
+def test_a_log_that_ends_at_its_checkpoint_is_no_damage() -> None:
+    vfs = MemoryVfs()
+    store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+    store.insert(1, 1, 0, b"first")
+    store.sync()
+    store.checkpoint(store.recovered.queues)
+    end = store.durable_end
+    vfs = disk({path: bytes(inode.content) for path, inode in vfs.names.items()})  # as after a crash
+    (state,) = survey(vfs, DIRECTORY).checkpoints
+    assert state.position == end, "nothing was written after the checkpoint"
+    report = verify(DIRECTORY, vfs)
+    assert (report.damages, report.weak, report.torn_bytes) == ((), (), 0)
 
 
 def test_both_header_copies_damaged_is_refused_and_repaired_from_another_file() -> None:
@@ -272,9 +313,49 @@ def test_a_missing_segment_is_refused_and_loses_only_its_messages(number: int) -
     if number > 1:
         with pytest.raises(DamagedStore, match="missing"):
             Store.open(DIRECTORY, vfs=vfs)
+        path = f"{DIRECTORY}/segment-{number:016x}"
+        assert verify(DIRECTORY, vfs).damages[0] == Damage(path, 0, 0, "segment file is missing")
     repair(DIRECTORY, QUARANTINE, vfs)
     store = Store.open(DIRECTORY, vfs=vfs)
     assert set(snapshot(store)[0]) == {key for key, place in places.items() if place // SEGMENT != number}
+
+
+def test_all_segments_up_to_the_checkpoint_are_expected() -> None:
+    vfs, _ = many_segments()
+    store = Store.open(DIRECTORY, vfs=vfs)
+    store.checkpoint(store.recovered.queues)
+    store.close()
+    last = survey(vfs, DIRECTORY).checkpoints[0].position // SEGMENT
+    paths = [f"{DIRECTORY}/segment-{number:016x}" for number in range(last - 1, last + 3)]
+    for path in paths:
+        vfs.names.pop(path, None)
+    missing = [d for d in verify(DIRECTORY, vfs).damages if d.reason == "segment file is missing"]
+    assert missing == [Damage(path, 0, 0, "segment file is missing") for path in paths[:2]]
+
+
+def test_a_short_segment_lacks_the_bytes_behind_its_end() -> None:
+    vfs, _ = many_segments()
+    path = f"{DIRECTORY}/segment-{2:016x}"
+    del vfs.names[path].content[5000:]
+    assert verify(DIRECTORY, vfs).damages[0] == Damage(path, 5000, SEGMENT - 5000, "file is too short")
+
+
+def test_a_chain_of_which_the_end_of_a_segment_is_lost_counts_as_far_as_it_is_readable() -> None:
+    vfs = MemoryVfs()
+    store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+    places = store.append([Insert(1, key, 0, b"x" * 1000) for key in (1, 2, 3)])
+    store.sync()
+    following = store.insert(1, 4, 0, b"y" * 2000)
+    assert following // SEGMENT == places[-1] // SEGMENT + 1
+    store.close()
+    vfs.names[PATH].content[places[-1] - SEGMENT :] = bytes(2 * SEGMENT - places[-1])
+    report = verify(DIRECTORY, vfs)
+    assert (len(report.damages), report.messages) == (1, 3)
+    assert repair(DIRECTORY, QUARANTINE, vfs).after.messages == 3
+    covers = [fields for fields, _ in log_frames(bytes(vfs.names[PATH].content)) if fields[8] in (f.SKIP, f.SEAL)]
+    assert [(fields[8], fields[7]) for fields in covers] == [(f.SKIP, 0), (f.SEAL, 0)], "writes of their own"
+    store = Store.open(DIRECTORY, vfs=vfs)
+    assert set(snapshot(store)[0]) == {1, 2, 4}
 
 
 @pytest.mark.parametrize("number", range(1, 6))
@@ -366,3 +447,41 @@ def test_a_repaired_store_opens_and_has_every_message_that_was_not_hit(seed: int
 def test_many_repaired_stores_open_with_their_messages(seed: int) -> None:
     for part in range(40):
         check_repair(seed * 100 + part)
+
+
+def append_one(store: Store) -> None:
+    store.append([Insert(1, 2001, 0, b"x")])
+
+
+def append_more(store: Store) -> None:
+    store.append([Insert(1, 2001, 0, b"x"), Put(b"n", b"v")])
+
+
+def insert(store: Store) -> None:
+    store.insert(1, 2001, 0, b"x")
+
+
+def insert_rows(store: Store) -> None:
+    queues, sizes, bounds = array("I", [1, 1]), array("I", [1, 2]), array("q", [0, 1, 3])
+    store.insert_rows(MessageRows(queues, b"xyy", sizes, bounds, array("Q", [2001, 2002]), array("Q", [0, 0])))
+
+
+def remove(store: Store) -> None:
+    columns = store.recovered.queues[1]
+    store.remove(columns.keys[0], columns.locations[0])
+
+
+def nothing(store: Store) -> None:
+    """Opening writes nothing, either."""
+
+
+@pytest.mark.parametrize("change", [append_one, append_more, insert, insert_rows, remove, nothing])
+def test_a_closed_log_ends_with_one_mark_of_a_clean_end(change: Callable[[Store], None]) -> None:
+    vfs = disk(image())
+    before = len(log_frames(image()[PATH]))
+    store = Store.open(DIRECTORY, vfs=vfs)
+    change(store)
+    store.close()
+    kinds = [fields[8] for fields, _ in log_frames(bytes(vfs.names[PATH].content))]
+    assert kinds[-1] == f.STOPPED and f.STOPPED not in kinds[before:-1]
+    assert (len(kinds) == before) == (change is nothing)

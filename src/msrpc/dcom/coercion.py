@@ -51,7 +51,7 @@ def _number(found: Variant, vt: int) -> int:
         number = Decimal(value)
         if not number.is_finite():
             raise _mismatch(found, vt)
-        if number.adjusted() > _MOST_DIGITS:  # avoid expensive work for huge numbers
+        if number.adjusted() >= _MOST_DIGITS:  # avoid expensive work for huge numbers
             raise ComError(ComResult.DISP_E_OVERFLOW, f"a number of {number.adjusted() + 1} digits is too large")
         return int(number.to_integral_value(ROUND_HALF_EVEN))
     except (InvalidOperation, ValueError, TypeError):

@@ -198,7 +198,8 @@ def _verify(vfs: Vfs, directory: str) -> FsckReport:
     damages = (*found.damages, *(damage_of(gap) for s in scan.segments for gap in s.gaps))
     if scan.needs_next and scan.segments[-1].file is found.segments[-1]:
         path = f"{directory}/{segment_name(found.segments[-1].number + 1)}"
-        damages += (Damage(path, 0, 0, "segment file is missing"),)
+        missing = Damage(path, 0, 0, "segment file is missing")
+        damages += (missing,) if missing not in damages else ()  # a checkpoint may show the same
     return FsckReport(
         segments=tuple(_segment_report(segment, places) for segment in scan.segments),
         records=sum(s.records for s in scan.segments),

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msrpc.dcom import coercion
-from msrpc.dcom.automation import _signed
+from msrpc.dcom.automation import AutomationArgument, _converted, _signed
 from msrpc.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
-from msrpc.errors import ComError
+from msrpc.errors import BadStubData, ComError
 from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
-from msrpc.ndr.serialization import HEADERS, deserialize, serialize
+from msrpc.ndr.serialization import HEADERS, deserialize, serialize, size_of
 
 INTEGERS = {VT.I1: "b", VT.UI1: "B", VT.I2: "h", VT.UI2: "H", VT.I4: "i", VT.UI4: "I", VT.I8: "q", VT.UI8: "Q",
             VT.INT: "i", VT.UINT: "I", VT.ERROR: "I"}  # fmt: skip
@@ -161,6 +161,9 @@ def test_texts_and_truths_are_converted() -> None:
     truths = (Variant(VT.BSTR, "True"), Variant(VT.I4, 7), Variant(VT.R8, 0.1), Variant(VT.BOOL, True))
     assert all(coercion.to_boolean(v) for v in truths)
     assert not any(coercion.to_boolean(v) for v in (Variant(VT.BSTR, "false"), Variant(VT.BSTR, "0"), EMPTY))
+    assert coercion.to_boolean(Variant(VT.BSTR, "9" * 40)), "a number of at most 40 digits"
+    with pytest.raises(ComError, match="a number of 41 digits is too large"):
+        coercion.to_boolean(Variant(VT.BSTR, "1" + "0" * 40))
     assert NOTHING.is_missing and EMPTY.is_missing and not Variant(VT.NULL).is_missing
 
 
@@ -171,3 +174,47 @@ def test_texts_and_truths_are_converted() -> None:
 )  # fmt: skip
 def test_numbers_of_the_model_are_signed_in_a_variant(kind: str, value: int, signed: int) -> None:
     assert _signed(kind, value) == signed
+
+
+THING = object()
+
+
+@pytest.mark.parametrize(
+    ("kind", "optional", "given_", "expected"),
+    [
+        ("VARIANT", True, Variant(VT.VARIANT | VT.BYREF, Variant(VT.I2, 7)), Variant(VT.I2, 7)),
+        ("VARIANT", True, NOTHING, None),
+        ("VARIANT", False, NOTHING, NOTHING),
+        ("BSTR", False, Variant(VT.I4, 5), "5"),
+        ("BSTR", True, NOTHING, ComResult.DISP_E_PARAMNOTOPTIONAL),
+        ("BSTR", False, Variant(VT.ERROR, 5), "5"),
+        ("VARIANT_BOOL", False, Variant(VT.BSTR, "false"), False),
+        ("long", False, Variant(VT.BSTR, "70000"), 70_000),
+        ("long", False, Variant(VT.DISPATCH, THING), ComResult.DISP_E_TYPEMISMATCH),
+        ("short", False, Variant(VT.I4, 70_000), ComResult.DISP_E_OVERFLOW),
+        ("HRESULT", False, Variant(VT.UI4, 0x80000000), 0x80000000),
+        ("IMSMQQueue", False, Variant(VT.DISPATCH, THING), THING),
+        ("IDispatch", False, EMPTY, None),
+        ("IDispatch", False, Variant(VT.I4, 5), ComResult.DISP_E_TYPEMISMATCH),
+        ("IDispatch", True, NOTHING, ComResult.DISP_E_PARAMNOTOPTIONAL),
+    ],
+)
+def test_an_argument_is_converted_to_the_type_of_its_parameter(
+    kind: str, optional: bool, given_: Variant, expected: Any
+) -> None:
+    argument = AutomationArgument("a", kind, optional)
+    if isinstance(expected, ComResult):
+        with pytest.raises(ComError) as refused:
+            _converted(argument, given_)
+        assert refused.value.hresult == expected
+    else:
+        assert _converted(argument, given_) == expected
+
+
+def test_the_size_of_a_serialized_structure_is_in_its_header() -> None:
+    raw = serialize(to_wire(Variant(VT.I4, 5), lambda target, by_dispatch: None))
+    assert size_of(raw) == size_of(raw + b"what follows") == len(raw)
+    big = bytes.fromhex("01 00 0008 cccccccc 00000108 00000000")  # the same in big-endian order
+    assert size_of(big) == HEADERS + 0x108
+    with pytest.raises(BadStubData, match="15 bytes are too short"):
+        size_of(big[:-1])

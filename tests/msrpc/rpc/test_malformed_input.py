@@ -102,6 +102,27 @@ def test_a_meaningless_pdu_ends_the_connection_with_a_fault(name: str, chunk: in
 
 
 @pytest.mark.parametrize(
+    ("drep", "call_id"), [(0x10, 7), (0x11, 7), (0x00, 7 << 24), (0x01, 7 << 24)], ids=lambda value: f"{value:#x}"
+)
+def test_the_final_fault_has_the_call_id_in_the_byte_order_of_the_refused_pdu(drep: int, call_id: int) -> None:
+    pair = bound()
+    pair.serve(b"\5\1" + patched(PLAIN, 4, "<B", drep)[2:])
+    (fault,) = answers(pair)
+    assert (fault.call_id, fault.status) == (call_id, NCA_S_PROTO_ERROR)
+
+
+@pytest.mark.parametrize("drep", [0x10, 0x00])
+def test_a_bind_of_another_version_is_rejected_and_an_auth3_gets_no_reply(drep: int) -> None:
+    pair = Pair()
+    pair.serve(b"\4" + patched(Bind(7, (CONTEXT,)), 4, "<B", drep)[1:])
+    (nak,) = answers(pair)
+    assert (nak.call_id, nak.reason) == (7 if drep else 7 << 24, RejectReason.PROTOCOL_VERSION_NOT_SPECIFIED)
+    pair = bound()
+    pair.serve(patched(Auth3(7, AuthVerifier(10, 5, 1, NEGOTIATE)), 0, "<B", 4))
+    assert answers(pair) == [] and len(pair.ended) == 1
+
+
+@pytest.mark.parametrize(
     "pdu",
     [PLAIN, AlterContext(7, (CONTEXT,)), Auth3(7, AuthVerifier(10, 5, 1, NEGOTIATE))],
     ids=lambda p: type(p).__name__,
