@@ -248,6 +248,7 @@ def test_only_the_exporter_of_this_server_is_resolved(world: ComWorld, name: str
         answer = getattr(service, name)(call, request(pOxid=oxid))
         assert answer.result == result
         assert (answer.pipidRemUnknown == world.exporter.rem_unknown) is (result == 0)
+        assert answer.pAuthnHint == (world.server.authentication_hint(call) if result == 0 else 0)
 
 
 def test_an_object_is_activated_with_the_interfaces_that_are_asked_for(world: ComWorld) -> None:
@@ -266,4 +267,6 @@ def test_an_object_is_activated_with_the_interfaces_that_are_asked_for(world: Co
     answer = activate(m.IMSMQQueueInfo.uuid, uuid4())
     assert (answer.phr, list(answer.pResults)) == (0, [0, ComResult.E_NOINTERFACE])
     assert answer.ppInterfaceData[0] is not None and answer.ppInterfaceData[1] is None
+    assert (answer.pOxid, answer.pipidRemUnknown) == (world.exporter.oxid, world.exporter.rem_unknown)
+    assert answer.pAuthnHint == world.server.authentication_hint(call) > 0
     assert activate().phr == ComResult.E_INVALIDARG
