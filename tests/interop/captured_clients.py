@@ -260,7 +260,7 @@ def read_rows(world: World) -> None:
 
 
 def ask_the_mapper_in_big_endian(world: World) -> None:
-    with contextlib.suppress(pytest.skip.Exception):
+    with contextlib.suppress(pytest.skip.Exception):  # without Samba, only the test of this scenario is skipped
         need_samba()
         with Samba(world.proxy("ept"), "ntlm,sign,bigendian", (USER, PASSWORD), "epmapper") as samba:
             samba.ask("map", QMCOMM, 1)

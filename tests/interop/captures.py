@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from interop.loop_thread import LoopThread
 
 _CHUNK = 1 << 16
 _FIRST_CLIENT = 1024  # port; servers of tests have ports from 20,000
@@ -50,28 +51,24 @@ class Connection:
 
 class Recorder:
     """Proxies in front of the ports of a server, each on a port of its own. A capture names the server's real ports,
-    which also stand in its replies."""
+    because its replies contain them."""
 
     def __init__(self, ports: Iterable[int]) -> None:
         self.connections: list[Connection] = []
         self.proxies: dict[int, int] = {}
         self._scenario = ""
         self._ports = list(ports)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = LoopThread()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: list[asyncio.StreamWriter] = []
 
     def __enter__(self) -> Recorder:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        self._thread.run(self._listen())
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.run(self._end())
+        self._thread.close()
 
     @contextmanager
     def scenario(self, name: str) -> Iterator[None]:

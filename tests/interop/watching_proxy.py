@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from concurrent.futures import Future
 
+from interop.loop_thread import LoopThread
 from packets.conversation import Conversation, Side, Watch
 
 _CHUNK = 1 << 16
@@ -22,22 +21,17 @@ class WatchingProxy:
 
     def __init__(self, hosts: list[str], port: int, target: int, watch: Watch) -> None:
         self._hosts, self._port, self._target, self._watch = hosts, port, target, watch
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = LoopThread()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> WatchingProxy:
-        self._thread.start()
         for host in self._hosts:
-            started: Future[asyncio.Server] = asyncio.run_coroutine_threadsafe(self._listen(host), self._loop)
-            started.result(10)
+            self._thread.run(self._listen(host))
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._thread.run(self._end())
+        self._thread.close()
 
     async def _listen(self, host: str) -> asyncio.Server:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -115,7 +115,7 @@ def test_an_interpreter_that_cannot_be_run_is_named(monkeypatch: pytest.MonkeyPa
 
 
 class Unlucky(ChildProcess):
-    """Its starts fail, except those whose number is in `served`: seconds that the process then serves."""
+    """Starts successfully only if the number of the start is in `served`, with the seconds until the process ends."""
 
     served: dict[int, float]
     now = 0.0
