@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Generator
@@ -39,16 +40,25 @@ def start(context: str | None = None) -> Any:
 
 def start_in_daemon() -> None:
     """Record lines for the test that started this daemon, until it exits: daemons and their child processes do so by
-    `os._exit`."""
+    `os._exit`; uvicorn raises SIGTERM again after it has stopped."""
     recorded = start("daemon of " + os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0])
     leave = os._exit
 
-    def save_and_leave(status: int) -> NoReturn:
+    def save() -> None:
         recorded.stop()
         recorded.save()
+
+    def save_and_leave(status: int) -> NoReturn:
+        save()
         leave(status)
 
+    def save_and_terminate(number: int, _: object) -> None:
+        save()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
     os._exit = save_and_leave  # type: ignore[assignment]
+    signal.signal(signal.SIGTERM, save_and_terminate)
 
 
 class _Recorder:
