@@ -130,7 +130,7 @@ docs: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/connector.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py tools/site.py tools/prove tools/try-platforms tools/try-interpreters tools/check_test_imports.py
+	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/connector.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py tools/site.py tools/prove tools/try-platforms tools/try-interpreters tools/try-debian tools/check_test_imports.py
 	@$(BIN)/python tools/check_test_imports.py
 	@$(BIN)/python tools/sync_client.py --check
 	@$(BIN)/python tools/command_line.py --check
