@@ -4,7 +4,7 @@
     ONLY_TESTS=FILE pytest -p line_recorder             only the tests whose names are lines of a file
 
 A record is a data file of coverage.py with a context for each test. In a daemon, the context is the test that started
-it.
+it; while a test file is imported, the file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import pytest
 
 RECORD, ONLY = "RECORD_LINES", "ONLY_TESTS"
+DAEMON, IMPORT = "daemon of ", "import of "  # beginnings of contexts
 
 
 def start(context: str | None = None) -> Any:
@@ -41,7 +42,7 @@ def start(context: str | None = None) -> Any:
 def start_in_daemon() -> None:
     """Record lines for the test that started this daemon, until it exits: daemons and their child processes do so by
     `os._exit`; uvicorn raises SIGTERM again after it has stopped."""
-    recorded = start("daemon of " + os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0])
+    recorded = start(DAEMON + os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0])
     leave = os._exit
 
     def save() -> None:
@@ -66,6 +67,12 @@ class _Recorder:
         self._coverage = start()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._failed: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
+        if isinstance(collector, pytest.Module):
+            self._coverage.switch_context(IMPORT + collector.nodeid)
+        return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:

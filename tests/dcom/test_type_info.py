@@ -33,6 +33,7 @@ def test_every_member_of_every_class_is_described() -> None:
                 function = (await world.call(info, o.ITypeInfo, "GetFuncDesc", index=index)).ppFuncDesc
                 names = await world.call(info, o.ITypeInfo, "GetNames", memid=function.memid, cMaxNames=50)
                 assert text_of(names.rgBstrNames[0]) == member.name
+                assert function.oVft == 8 * (member.opnum or 0)  # [MS-OAUT] 2.2.42
                 assert function.cParams == sum("in" in p.attributes for p in member.parameters)
                 count += 1
             assert index + 1 == attributes.cFuncs

@@ -199,6 +199,22 @@ def test_an_unreachable_host_is_forgotten_and_not_retried_at_once(monkeypatch: p
     run(call)
 
 
+def test_what_takes_longer_than_the_limit_is_a_failure_of_the_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def call() -> None:
+        async with clients() as (client,):
+            processes = RemoteProcesses({}, idle=3600)
+            async with processes.reached(client.reference(), HERE):
+                pass  # it is connected, which may take as long as usual
+            monkeypatch.setattr(remote, "TIME_LIMIT", SHORT)
+            with pytest.raises(ComError, match="did not answer within") as slow:
+                async with processes.reached(client.reference(), HERE):
+                    await asyncio.sleep(3600)
+            assert slow.value.hresult == ComResult.RPC_E_DISCONNECTED
+            processes.close()
+
+    run(call)
+
+
 def test_a_host_has_its_share_and_idle_connections_make_room() -> None:
     async def call() -> None:
         async with clients(4) as made:

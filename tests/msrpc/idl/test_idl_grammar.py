@@ -240,6 +240,10 @@ UNSOUND = [
     ("typedef struct { struct missing m; } S;", "unknown tag 'missing'"),
     ("typedef struct { long a[UNKNOWN]; } S;", "unknown constant 'UNKNOWN'"),
     ("typedef struct { [switch_is(other)] union { [case(1)] long l; }; } S;", "names no scalar field"),
+    ("typedef struct { long a; long b; long c; [switch_is(a ? b : c)] union { [case(1)] long l; }; } S;", "over one"),
+    ("typedef struct { long a; long b; long c; [switch_is(a ? a : b)] union { [case(1)] long l; }; } S;", "over one"),
+    ("typedef struct { long a; long b; long c; [switch_is(a + b)] union { [case(1)] long l; }; } S;", "over one"),
+    ("typedef struct { long a; long b; long c; [switch_is(5)] union { [case(1)] long l; }; } S;", "over one"),
     ("typedef struct { long n; [size_is(n)] byte v[]; } C; typedef struct { long a; C c; } S;", "no codec"),
 ]
 

@@ -140,6 +140,11 @@ def test_an_inquiry_may_be_given_up(mapper: tuple[EndpointMapper, int]) -> None:
         handle = lookup(connection, max_ents=1).entry_handle
         stub = connection.call(free.opnum, free.encode_request(wire.ept_lookup_handle_free_Request(handle)))
         assert free.decode_response(stub) == wire.ept_lookup_handle_free_Response(NULL, 0)
+        with pytest.raises(RpcFault) as fault:
+            lookup(connection, max_ents=1, entry_handle=handle)
+        assert fault.value.status == NCA_S_FAULT_CONTEXT_MISMATCH
+        stub = connection.call(free.opnum, free.encode_request(wire.ept_lookup_handle_free_Request(NULL)))
+        assert free.decode_response(stub) == wire.ept_lookup_handle_free_Response(NULL, 0)
 
 
 @pytest.mark.parametrize(

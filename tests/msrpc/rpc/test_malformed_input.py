@@ -22,7 +22,7 @@ from msrpc.rpc.faults import (
     RPC_S_ACCESS_DENIED,
     RPC_S_PROTOCOL_ERROR,
 )
-from msrpc.rpc.pdu import NDR, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, AuthVerifier, SyntaxId
+from msrpc.rpc.pdu import NDR, PFC_FIRST_FRAG, PFC_LAST_FRAG, AuthLevel, AuthVerifier, PacketType, SyntaxId, frame
 from msrpc.rpc.verification import SIGNATURE as TRAILER
 
 CONTEXT = PresentationContext(0, ECHO, (NDR,))
@@ -120,6 +120,13 @@ def test_a_bind_of_another_version_is_rejected_and_an_auth3_gets_no_reply(drep: 
     pair = bound()
     pair.serve(patched(Auth3(7, AuthVerifier(10, 5, 1, NEGOTIATE)), 0, "<B", 4))
     assert answers(pair) == [] and len(pair.ended) == 1
+
+
+@pytest.mark.parametrize(("body", "versions"), [("0400", ()), ("040000", ()), ("04000205010500", ((5, 1), (5, 0)))])
+def test_a_bind_nak_may_lack_the_versions(body: str, versions: tuple[tuple[int, int], ...]) -> None:
+    nak = decode_bytes(frame(PacketType.BIND_NAK, 3, 7, bytes.fromhex(body)))
+    assert isinstance(nak, BindNak)
+    assert (nak.call_id, nak.reason, nak.versions) == (7, 4, versions)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msrpc.errors import AuthenticationError
-from msrpc.rpc.pac import MAX_GROUPS, unpack_logon_information
+from msrpc.interfaces.ms_dtyp import RPC_SID, RPC_SID_IDENTIFIER_AUTHORITY
+from msrpc.rpc.pac import MAX_GROUPS, _sid, unpack_logon_information
 
 RECORDED = bytes.fromhex((Path(__file__).parents[2] / "vectors/pac/samba-logon-information.hex").read_text())
 DOMAIN = "S-1-5-21-1425125608-932258796-1079990048"
@@ -37,6 +38,17 @@ def test_too_many_groups_too_many_bytes_and_no_user_are_refused() -> None:
     for data in (b"", RECORDED[:16], RECORDED[:16] + bytes(4), bytes(len(RECORDED)), RECORDED + bytes(1 << 16)):
         with pytest.raises(AuthenticationError):
             unpack_logon_information(data)
+
+
+@pytest.mark.parametrize(("count", "accepted"), [(15, True), (16, False)])
+def test_a_sid_has_at_most_15_subauthorities(count: int, accepted: bool) -> None:
+    """[MS-DTYP] 2.4.2.1."""
+    value = RPC_SID(1, count, RPC_SID_IDENTIFIER_AUTHORITY(list((5).to_bytes(6, "big"))), list(range(count)))
+    if accepted:
+        assert _sid(value) == "-".join(map(str, ("S-1-5", *range(count))))
+    else:
+        with pytest.raises(AuthenticationError):
+            _sid(value)
 
 
 @settings(max_examples=300)
