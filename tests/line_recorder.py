@@ -3,15 +3,17 @@
     RECORD_LINES=DIRECTORY pytest -p line_recorder      record, also in the daemons that tests start
     ONLY_TESTS=FILE pytest -p line_recorder             only the tests whose names are lines of a file
 
-A record is a data file of coverage.py with a context for each test. In a daemon, the context is the test that started
-it; while a test file is imported, the file.
+A record is a data file of coverage.py with a context for each test. In a daemon, the context is the test that is
+running, which may have started it or found it there; while a test file is imported, the file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Generator
@@ -22,6 +24,7 @@ import pytest
 
 RECORD, ONLY = "RECORD_LINES", "ONLY_TESTS"
 DAEMON, IMPORT = "daemon of ", "import of "  # beginnings of contexts
+_LOOK_EVERY = 0.02  # seconds between a daemon's looks at the current test
 
 
 def start(context: str | None = None) -> Any:
@@ -40,12 +43,25 @@ def start(context: str | None = None) -> Any:
 
 
 def start_in_daemon() -> None:
-    """Record lines for the test that started this daemon, until it exits: daemons and their child processes do so by
+    """Record lines for the current test until this daemon exits: daemons and their child processes do so by
     `os._exit`; uvicorn raises SIGTERM again after it has stopped."""
-    recorded = start(DAEMON + os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0])
-    leave = os._exit
+    recorded = start()
+    current = _current_test()
+    recorded.switch_context(DAEMON + current.read_text())
+    leave, lock = os._exit, threading.Lock()
+
+    def follow() -> None:
+        known = ""
+        while True:
+            time.sleep(_LOOK_EVERY)
+            # The main thread adds lines meanwhile: the next look succeeds.
+            with lock, contextlib.suppress(OSError, RuntimeError):
+                if (found := current.read_text()) not in ("", known):
+                    recorded.switch_context(DAEMON + found)
+                    known = found
 
     def save() -> None:
+        lock.acquire(timeout=1)  # for ever; a signal may come during another one
         recorded.stop()
         recorded.save()
 
@@ -60,6 +76,12 @@ def start_in_daemon() -> None:
 
     os._exit = save_and_leave  # type: ignore[assignment]
     signal.signal(signal.SIGTERM, save_and_terminate)
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _current_test() -> Path:
+    """The file in which a process of tests names its current test, for its daemons."""
+    return Path(os.environ[RECORD], "current-" + os.environ.get("PYTEST_XDIST_WORKER", "main"))
 
 
 class _Recorder:
@@ -77,6 +99,7 @@ class _Recorder:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         self._coverage.switch_context(item.nodeid)
+        _current_test().write_text(item.nodeid)
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
