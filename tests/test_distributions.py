@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 import msrpc
@@ -47,6 +48,15 @@ def test_the_client_wheel_has_its_modules_and_the_server_wheel_has_the_others() 
     assert left_out == CLIENT
     included = {path.removeprefix("/") for path in target("packaging/client", "sdist")["include"]}
     assert {path for path in included if path.startswith("src/")} == CLIENT
+
+
+def test_source_distributions_have_no_links() -> None:
+    """pip refuses a link that leads out of the archive. The licence is a copy for this reason."""
+    for directory in DIRECTORIES:
+        files = [Path(file.path) for file in SdistBuilder(str(ROOT / directory)).recurse_included_files()]
+        assert len(files) > 50
+        assert [str(file) for file in files if file.is_symlink()] == []
+        assert (ROOT / directory / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_each_module_is_in_one_distribution() -> None:

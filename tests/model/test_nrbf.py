@@ -67,6 +67,11 @@ def test_a_string() -> None:
     assert decode_nrbf(data) == "Hello World"
 
 
+def test_an_empty_string_and_an_empty_array() -> None:
+    assert decode_nrbf(HEADER + string("", 1) + END) == ""
+    assert decode_nrbf(HEADER + b"\x0f" + int32(1) + int32(0) + b"\x08" + END) == []
+
+
 def test_an_array_of_int32() -> None:
     data = bytes.fromhex(
         "0001000000FFFFFFFF0100000000000000"
@@ -184,6 +189,7 @@ def nested(depth: int) -> bytes:
         (HEADER + string("a", 1) + string("b", 1) + END, "defined twice"),
         (HEADER + b"\x15" + END, "record type 21"),
         (HEADER + b"\x0f" + int32(1) + int32(1 << 30) + b"\x08", "1073741824 elements"),
+        (HEADER + b"\x0f" + int32(1) + int32(2) + b"\x08", "2 elements, 1 bytes are left"),
         (HEADER + b"\x0f" + int32(1) + int32(-1) + b"\x08", "-1 elements"),
         (HEADER + array(b"\x0e" + int32(1 << 30), length=1 << 30) + END, f"at most {MAXIMUM_ELEMENTS}"),
         (HEADER + array(b"\x0e" + int32(5), length=3) + END, "5 nulls, but only 3 elements remain"),

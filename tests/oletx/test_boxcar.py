@@ -53,6 +53,12 @@ def test_packets_of_the_examples(packet: Packet, printed: bytes) -> None:
     assert decode_boxcar(encode_boxcar([packet]), 1) == [packet]
 
 
+@pytest.mark.parametrize("length", range(18))
+def test_the_size_of_a_packet_is_what_it_takes_in_a_boxcar(length: int) -> None:
+    packet = Packet(PacketTag.USER_MESSAGE, True, 1, 0x2001, bytes(length))
+    assert packet.size == len(encode_boxcar([packet])) - 16
+
+
 @pytest.mark.parametrize(
     ("data", "count"),
     [

@@ -88,6 +88,19 @@ def changed(data: bytes, at: int, new: bytes) -> bytes:
     return data[:at] + new + data[at + len(new) :]
 
 
+def test_names_have_1_to_16_bytes_with_their_ends() -> None:
+    """Also the narrow name that the wide one replaces."""
+    for name in ("M", "M" * 15):
+        partner = s.Partner(UUID(int=7), name, 1)
+        token = s.encode_token(s.PropagationToken(TX, partner))
+        assert s.decode_token(token).superior == partner
+    token = bytearray(s.encode_token(s.PropagationToken(TX, s.Partner(UUID(int=7), "ABC", 1))))
+    at = bytes(token).index(b"ABC\0")
+    token[at - 12 : at - 8] = (1).to_bytes(4, "little")
+    token[at : at + 4] = bytes(4)
+    assert s.decode_token(bytes(token)).superior.host == "ABC"
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [
