@@ -212,13 +212,17 @@ def test_a_router_forwards_a_nontransactional_message_once_and_a_sequence_messag
         for made, times in ((packet(), 1), (numbered(1, 0), 2)):
             made.user.queue_manager_address = GUIDS["OMEGA"]
             made.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=7)
-            fates = [judge(arrival, made, ORIGIN).fate for _ in range(2)]
-            assert fates == [
+            verdicts = [judge(arrival, made, ORIGIN) for _ in range(2)]
+            assert verdicts[0].is_stored, "the packet is acknowledged when it is on the disk"
+            assert [verdict.fate for verdict in verdicts] == [
                 DeliveryResult.ACCEPTED,
                 DeliveryResult.ACCEPTED if times == 2 else DeliveryResult.DUPLICATE,
             ]
         (outgoing,) = [queue for queue in registry.outgoing.values() if len(queue)]
         assert len(outgoing) == 3
+        # If a message of a sequence expires here, its source is told.
+        owed = [value for value in router.store.definitions.values() if reply_to(made, ORIGIN).encode() in value]
+        assert len(owed) == 2
         await settled(1)
 
     line.run(story)

@@ -432,6 +432,31 @@ def test_an_idle_session_closes_and_a_new_one_opens_when_needed(pair: Pair) -> N
     pair.run(story)
 
 
+def test_messages_behind_an_acknowledgment_that_was_not_acknowledged_are_sent_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that ends has unacknowledged packets of both kinds."""
+    service = pair.alpha.service
+    closed, behind = service.closed, 0
+
+    def behind_one(connection: Any, event: Any) -> None:
+        nonlocal behind
+        behind += len(event.unacknowledged)
+        unacknowledged = tuple(token for sent in event.unacknowledged for token in (None, sent))
+        closed(connection, replace(event, unacknowledged=unacknowledged))
+
+    async def story() -> None:
+        await pair.alpha.send(PLAIN, [message("first")])
+        await settled(5)
+        monkeypatch.setattr(service, "closed", behind_one)
+        await pair.alpha.send(PLAIN, [message(label) for label in "ab"])
+        pair.network.break_one()
+        await settled(60)
+        assert pair.beta.labels("plain") == ["first", "a", "b"] and behind == 2
+
+    pair.run(story)
+
+
 def test_a_failure_amid_a_batch_loses_no_message(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """State recorded by the failed batch must not mark its messages as duplicates when they are resent."""
     judge, failures = Arrival.receive, iter([False] * 5 + [True])

@@ -1,0 +1,72 @@
+"""Next hops from the directory, for queue managers that the routing table does not contain."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.peering.resolving import ResolvedTarget, Resolver, Unknown, Unresolved
+from openmsmq.transport.connecting import NextHop
+from openmsmq.transport.routing import Routing
+
+THERE = UUID(int=7)
+
+
+class Records:
+    """A directory with the record of one machine, or an error."""
+
+    exists = True
+
+    def __init__(self, found: SimpleNamespace | MsmqError) -> None:
+        self._found = found
+
+    async def ask(self, look: Callable[[Any], Any]) -> Any:
+        return look(self)
+
+    def machine(self, identifier: UUID) -> SimpleNamespace:
+        assert identifier == THERE
+        if isinstance(self._found, MsmqError):
+            raise self._found
+        return self._found
+
+
+def hops(monkeypatch: pytest.MonkeyPatch, directory: Records, addresses: Mapping[str, Sequence[str]]) -> list[NextHop]:
+    def look(host: str, *_: Any, **__: Any) -> list[Any]:
+        if host not in addresses:
+            raise socket.gaierror(socket.EAI_NONAME, f"no {host}")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look)
+    resolver = Resolver({}, Routing(bytes(16)), directory)  # type: ignore[arg-type]
+    return asyncio.run(resolver.hops(ResolvedTarget(identifier=THERE.bytes_le)))
+
+
+RECORD = SimpleNamespace(dns_names=("a.example", "b.example"), computer_name="A")
+
+
+@pytest.mark.parametrize("name", ["a.example", "b.example", "A"])
+def test_the_first_name_that_has_addresses_counts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    found = hops(monkeypatch, Records(RECORD), {name: ["192.0.2.1", "192.0.2.2"]})
+    assert found == [NextHop(address, name, THERE.bytes_le) for address in ("192.0.2.1", "192.0.2.2")]
+
+
+def test_names_without_addresses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unresolved, match=r"none of the names of .* can be resolved: .*\bA\b"):
+        hops(monkeypatch, Records(RECORD), {})
+
+
+def test_a_machine_without_record_is_unknown_and_a_failing_directory_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(Unknown, match="has not connected since the start"):
+        hops(monkeypatch, Records(MsmqError(HResult.MQ_ERROR_QUEUE_NOT_FOUND)), {})
+    with pytest.raises(Unresolved, match="no address is known for") as failed:
+        hops(monkeypatch, Records(MsmqError(HResult.MQ_ERROR_NO_DS)), {})
+    assert not isinstance(failed.value, Unknown)
