@@ -160,6 +160,36 @@ def test_a_destination_is_opened_changed_and_closed() -> None:
     asyncio.run(steps())
 
 
+def test_a_queue_that_was_closed_is_not_closed_again_when_it_is_released() -> None:
+    """Otherwise it would count as two openings less, and others could share what must not be shared."""
+    world = ComWorld()
+
+    async def steps() -> None:
+        world.new("Queue").released()  # it was never opened
+        info = caller(world, world.new("QueueInfo"), m.IMSMQQueueInfo4)
+        await info("put_PathName", a0=bstr(".\\private$\\a"))
+        assert not (await info("Create", a0=None, a1=None)).result
+
+        async def opened(share: int) -> tuple[int, Any, Any]:
+            answer = await info("Open", a0=1, a1=share)
+            if answer.result:
+                return answer.result, None, None
+            queue = world.exporter.find(world.unpack(answer.a0).ipid.bytes_le, ANONYMOUS)
+            assert queue is not None
+            return 0, caller(world, queue.object.target, m.IMSMQQueue4), queue.object.target
+
+        for _ in range(2):
+            _, call, target = await opened(0)
+            assert not (await call("Close")).result
+            target.released()
+        _, _, reader = await opened(0)
+        assert (await opened(1))[0] == HResult.MQ_ERROR_SHARING_VIOLATION, "one is open"
+        reader.released()
+        assert (await opened(1))[0] == 0
+
+    asyncio.run(steps())
+
+
 def test_a_collection_is_counted_and_enumerated() -> None:
     world = ComWorld()
     values = {"One": Variant(VT.I4, 1), "Two": Variant(VT.BSTR, "2"), "Three": Variant(VT.UI8, 3)}

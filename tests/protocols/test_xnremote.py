@@ -101,6 +101,13 @@ def test_a_primary_partner_builds_a_session(server: Server, wide: bool) -> None:
     assert answer.ppHandle != bytes(20)
 
 
+@pytest.mark.parametrize("guid", [GUID[:-1], GUID.replace("-", ""), f"{{{GUID}}}", GUID.replace("1", "x"), ""])
+def test_a_guid_of_another_form_is_refused(server: Server, guid: str) -> None:
+    """`UUID` would also accept others."""
+    assert FakePartner(server, GREATER).build(1, guid=guid).response.result == Status.INVALID_ARGUMENT
+    assert not server.partner_calls.made
+
+
 def test_a_session_that_waits_for_the_partner_is_no_slow_call(server: Server) -> None:
     timed: list[int] = []
     partner = FakePartner(server, GREATER)

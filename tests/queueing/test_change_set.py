@@ -109,6 +109,17 @@ def test_charges_within_one_change_add_up_against_the_quota(world: World) -> Non
     assert change.added_to(queue) == 8192
 
 
+def test_what_a_change_removes_makes_room_for_its_copies_and_not_for_new_messages(world: World) -> None:
+    queue = world.create("small", QUOTA=10)
+    world.send("small", "large", body=bytes(8000))
+    (key,) = queue.available
+    for reuse, has_room in ((False, False), (True, True)):
+        change = ChangeSet(world.manager.changes)
+        change.remove(queue, key, queue.message(key), MessageClass.ACK_RECEIVE)
+        assert change.has_room(queue, 8192, reuse=reuse) is has_room
+        assert not change.has_room(queue, 20000, reuse=reuse)
+
+
 def test_a_received_message_is_kept_only_if_its_queue_keeps_a_journal(world: World) -> None:
     world.create("admin")
     world.create("j", JOURNAL=1)

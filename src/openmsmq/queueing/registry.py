@@ -12,7 +12,7 @@ from uuid import UUID
 
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import HResult, IllegalFormatName, InsufficientResources, MsmqError, QueueNotFound
+from openmsmq.model.errors import HResult, InsufficientResources, MsmqError, QueueNotFound
 from openmsmq.model.security import owner_in
 from openmsmq.model.shares import Shares
 from openmsmq.queueing.locations import QueueLocation, QueueLocations
@@ -148,15 +148,6 @@ class Registry:
             case names.ConnectorFormatName():
                 return name in self.connectors
         return False
-
-    def local_queue_for_text(self, format_name: str) -> Queue | None:
-        """Return the local queue of a format name in a message; None if the name is empty, malformed or not local."""
-        if not format_name:
-            return None
-        try:
-            return self.local_queue(names.parse_format_name(format_name))
-        except IllegalFormatName:
-            return None
 
     def queue_for_path_name(self, path: names.PathName) -> Queue | None:
         """Return the private or public queue of this machine with a path name, or None."""

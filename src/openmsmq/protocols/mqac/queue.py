@@ -118,8 +118,8 @@ class MSMQQueue(MqacObject):
 
     def released(self) -> None:
         """Close the queue, which ends waiting reads."""
-        if self._descriptor is not None and not self._is_closed:
-            self.close()
+        if self._descriptor is not None:
+            self.close()  # no change if the client has closed it
 
     def close(self) -> None:
         assert self._descriptor is not None
