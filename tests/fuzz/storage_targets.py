@@ -66,7 +66,7 @@ def _check_reading(data: bytes) -> None:
     flags, base, offset, first = _LOG.unpack_from(data)
     given, *rest = (*parts(data[_LOG.size :]), b"")
     log = bytearray(b"".join(rest))
-    base, offset = base >> 1, min(offset, len(log))  # a store ends before position 1 << 63
+    base, offset = base >> 1, min(offset, len(log)) & ~7  # a store ends before position 1 << 63; frames are aligned
     offsets = list(_completed(log, offset, base, flags))
     if flags & DAMAGE and log:
         log[first % len(log)] ^= 1
