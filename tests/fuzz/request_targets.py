@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -211,16 +212,14 @@ class Side:
     def hear(self, number: int, data: bytes) -> None:
         """Pass bytes of a client to the server."""
         protocol, transport, _ = self.clients[number]
-        for at in range(0, len(data), PIECE):
-            piece = data[at : at + PIECE]
-            if transport.closed:
-                return
-            if protocol._reader == BY_TRANSPORT:
-                protocol.data_received(piece)
-            else:
-                assert transport.far.send(piece) == len(piece)
-                self.rpc.read_sources()
-                assert not _received(transport.near)
+        if transport.closed:
+            return
+        if protocol._reader == BY_TRANSPORT:
+            protocol.data_received(data)
+        else:
+            assert transport.far.send(data) == len(data)
+            self.rpc.read_sources()
+            assert not _received(transport.near)
 
     def settle(self) -> None:
         """Serve what has been gathered, and gather the replies."""
@@ -272,18 +271,25 @@ def _by_call(said: bytearray) -> dict[int, bytes]:
     return found
 
 
+def _pieces(data: bytes) -> list[bytes]:
+    """Cut before each PDU that may cancel a call, and into pieces that are not too large."""
+    ends = {*(found.start() for found in _CANCELS.finditer(data)), *range(0, len(data), PIECE), len(data)}
+    return [data[start:end] for start, end in pairwise(sorted(ends))]
+
+
 def _compare(data: bytes) -> None:
     sent = list(parts(data))
-    # A canceled call makes Python code serve what it has gathered. Until then, those calls are pending.
+    # A canceled call makes Python code serve what it has gathered, which C code may do later.
     waits = not _CANCELS.search(b"".join(part[1:] for part in sent))
     sides = [Side(in_c) for in_c in (True, False)]
     try:
         for part in sent:
             flags = part[0] if part else 0
             for side in sides:
-                side.hear(flags & 1, part[1:])
-                if flags & 2 or not waits:
-                    side.settle()
+                for piece in _pieces(part[1:]):
+                    side.hear(flags & 1, piece)
+                    if flags & 2 or not waits:
+                        side.settle()
                 if flags & 4:
                     for toy in side.toys:
                         toy.answer_waiting()
