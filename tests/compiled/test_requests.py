@@ -398,6 +398,22 @@ def test_cancelled_calls_are_answered_and_orphaned_ones_are_not(kind: int, answe
     in_a_loop(work)
 
 
+def test_an_orphaned_call_does_not_answer_the_next_one_with_its_number() -> None:
+    def work() -> None:
+        local = filled()
+        client = local.clients[0]
+        client.hear(request(1, SEND.opnum, send_stub(local), 2))
+        client.hear(pdu(ORPHANED, 2, b""))
+        client.hear(request(1, RECEIVE.opnum, receive_stub(local), 2))
+        local.settle()
+        said = client.said()
+        assert said.count(b"\x05\x00\x02\x03") == 1
+        assert RECEIVE.decode_response(said[24:]).result == 0
+        assert len(local.server.world.queue("a")) == 20  # one more, and one less
+
+    in_a_loop(work)
+
+
 def test_answers_of_one_turn_leave_in_one_write() -> None:
     def work() -> None:
         local = filled()
