@@ -298,10 +298,22 @@ def test_a_request_in_two_pieces_is_read_by_native_code_wherever_it_was_cut() ->
     in_a_loop(work)
 
 
-@pytest.mark.parametrize("odd", [
+ODD = (
     {"auth": 1}, {"drep": 0x11}, {"flags": 1}, {"flags": 0x83}, {"call": 5}, {"kind": 11}, {"length": 0xFFFF},
-    {"length": 3}, {"context": 9}, {"opnum": 200},
-])  # fmt: skip
+    {"length": 3}, {"length": 20}, {"context": 9}, {"opnum": 200},
+)  # fmt: skip
+
+
+def invalid_request(odd: dict[str, int]) -> bytes:
+    sent = request(odd.get("context", 1), odd.get("opnum", SEND.opnum), bytes(16), odd.get("call", 6))
+    changed = bytearray(sent)
+    for name, (place, size) in FIELDS.items():
+        if name in odd:
+            changed[place : place + size] = odd[name].to_bytes(size, "little")
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_an_invalid_request_ends_as_in_python(odd: dict[str, int]) -> None:
     """The request is cut at each position."""
 
@@ -312,15 +324,33 @@ def test_an_invalid_request_ends_as_in_python(odd: dict[str, int]) -> None:
                 local = LocalServer(True, connection)
                 client = local.clients[0]
                 client.hear(request(1, SEND.opnum, send_stub(local), 5))
-                strange = request(odd.get("context", 1), odd.get("opnum", SEND.opnum), bytes(16), odd.get("call", 6))
-                changed = bytearray(strange)
-                for name, (place, size) in FIELDS.items():
-                    if name in odd:
-                        changed[place : place + size] = odd[name].to_bytes(size, "little")
-                client.hear(bytes(changed[:at]))
-                client.hear(bytes(changed[at:]))
+                changed = invalid_request(odd)
+                client.hear(changed[:at])
+                client.hear(changed[at:])
                 local.settle()
                 assert isinstance(client, SocketConnection)
+                said.append((client.said(), client.transport.closed))
+            assert said[0] == said[1]
+
+    in_a_loop(work)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_invalid_request_ends_as_early_as_in_python(odd: dict[str, int]) -> None:
+    """The request comes byte by byte."""
+
+    def work() -> None:
+        servers = [LocalServer(True, ReadByPython), LocalServer(True, SocketConnection)]
+        for local in servers:
+            local.clients[0].hear(request(1, SEND.opnum, send_stub(local), 5))
+        for byte in invalid_request(odd):
+            said = []
+            for local in servers:
+                client = local.clients[0]
+                assert isinstance(client, SocketConnection)
+                if not client.transport.closed:
+                    client.hear(bytes([byte]))
+                local.settle()
                 said.append((client.said(), client.transport.closed))
             assert said[0] == said[1]
 
@@ -364,6 +394,22 @@ def test_cancelled_calls_are_answered_and_orphaned_ones_are_not(kind: int, answe
         said = client.said()
         assert said.count(b"\x05\x00\x02\x03") == answers
         assert len(local.server.world.queue("a")) == 22
+
+    in_a_loop(work)
+
+
+def test_an_orphaned_call_does_not_answer_the_next_one_with_its_number() -> None:
+    def work() -> None:
+        local = filled()
+        client = local.clients[0]
+        client.hear(request(1, SEND.opnum, send_stub(local), 2))
+        client.hear(pdu(ORPHANED, 2, b""))
+        client.hear(request(1, RECEIVE.opnum, receive_stub(local), 2))
+        local.settle()
+        said = client.said()
+        assert said.count(b"\x05\x00\x02\x03") == 1
+        assert RECEIVE.decode_response(said[24:]).result == 0
+        assert len(local.server.world.queue("a")) == 20  # one more, and one less
 
     in_a_loop(work)
 

@@ -20,7 +20,15 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dcom.world import ComWorld
-from fuzz import compiled_targets, http_targets, kerberos_targets, ndr_targets, network_targets
+from fuzz import (
+    compiled_targets,
+    http_targets,
+    kerberos_targets,
+    ndr_targets,
+    network_targets,
+    request_targets,
+    storage_targets,
+)
 from msrpc.dcom import activation, coercion, objref
 from msrpc.dcom.variant import VT, from_wire, to_wire
 from msrpc.interfaces import ms_oaut
@@ -202,5 +210,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "requests": fuzz_requests, "arrow": fuzz_arrow, "rows": fuzz_rows, "objref": fuzz_objref, "variant": fuzz_variant,
     "invoke": fuzz_invoke, "keys": fuzz_keys, "arrival": fuzz_arrival, **network_targets.TARGETS,
     **ndr_targets.TARGETS, **compiled_targets.TARGETS, **http_targets.TARGETS,
-    **kerberos_targets.TARGETS,
+    **kerberos_targets.TARGETS, **request_targets.TARGETS, **storage_targets.TARGETS,
 }  # fmt: skip

@@ -3,7 +3,8 @@
 Recording proxies stand between real clients and a real daemon, so no privileges are needed. MSMQ's own interfaces have
 no dissectors: of these, Wireshark reads headers, binds, authentication and fragments, decrypts the stubs, and leaves
 them as bytes. It has none for the packets of MS-MQQB (TCP 1801) either: `tshark -G protocols` of 4.0 and 4.4 knows no
-name with MSMQ or MQQB. tests/packets has a second reading of those.
+name with MSMQ or MQQB. tests/packets has a second reading of those. LDAP is missing: its library and servers are only
+installed for the tests of the night, and it is encrypted (docs/proof.md).
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ static inline int is_whole_request(const char *data, Py_ssize_t size, Py_ssize_t
 static inline int is_beginning_of_whole_request(const char *data, Py_ssize_t size, Py_ssize_t most)
 {
     Header header = {.version_type_flags = REQUEST, .data_representation = LITTLE_ENDIAN_ASCII_IEEE};
-    size_t fixed = offsetof(Header, length);
+    size_t fixed = offsetof(Header, length), lengths_end = offsetof(Header, call_id);
     if (memcmp(data, &header, (size_t)size < fixed ? (size_t)size : fixed) != 0)
         return 0;
-    if (size < (Py_ssize_t)sizeof header)
+    if ((size_t)size < lengths_end)
         return 1;
-    memcpy(&header, data, sizeof header);
+    memcpy(&header, data, lengths_end);
     return !header.auth_length && header.length > size && header.length <= most;
 }
 
