@@ -42,10 +42,15 @@ def test_records_are_stamped(
     assert made == expected
 
 
+@pytest.mark.parametrize("stamp", [stamp_records, stamp_in_python])
 @pytest.mark.parametrize("bounds", [(0, 9), (0, 10, 19), (0, 101), (95, 105), (0, 20, 10)])
-def test_records_that_are_too_short_are_not_stamped(bounds: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("patch", "counter_at", "head"), [(b"six...", 0, 8), (b"", 6, 8), (b"", 0, 10)])
+def test_records_that_are_too_short_are_not_stamped(
+    stamp: Any, bounds: tuple[int, ...], patch: bytes, counter_at: int, head: int
+) -> None:
+    """The patch, the counter or the head ends at byte 10."""
     with pytest.raises(ValueError, match="at least 10 bytes"):
-        stamp_records(bytearray(100), array("q", bounds), [(4, b"six...")], 0, 1, 8)
+        stamp(bytearray(100), array("q", bounds), [(4, patch)], counter_at, 1, head)
 
 
 def test_nothing_is_kept() -> None:

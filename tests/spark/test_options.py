@@ -108,10 +108,12 @@ def test_a_schema_of_the_user_is_a_projection() -> None:
         (StructField("label", StringType()), "the column 'body' is missing"),
         (StructField("sequence", LongType()), "'sequence' can't be written; allowed: correlation_id"),
         (StructField("priority", LongType()), "'priority' is bigint, not int"),
+        (StructField("priority", StringType()), "'priority' is string, not int"),
+        (StructField("label", BinaryType()), "'label' is binary, not string"),
     ],
 )
 def test_columns_that_cannot_be_written_are_named(column: StructField, said: str) -> None:
-    columns = [column] if column.name == "label" else [StructField("body", BinaryType()), column]
+    columns = [column] if column == StructField("label", StringType()) else [StructField("body", BinaryType()), column]
     with pytest.raises(ColumnError, match=said):
         check_writable(StructType(columns))
 
