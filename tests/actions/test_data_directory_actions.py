@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from openmsmq.accounts.users import NoSuchAccount
-from openmsmq.actions import backups, messages, sequences
+from openmsmq.actions import audit, backups, messages, sequences
 from openmsmq.actions.alarms import list_alarms
 from openmsmq.actions.backups import BackupView
 from openmsmq.actions.errors import ActionRefused
@@ -166,3 +166,26 @@ def test_a_site_that_is_shown_has_neither_its_daemon_nor_its_connections(site: A
     shown = repr(site)
     assert "machine='mq1'" in shown
     assert [name for name in ("record", "manager", "accounts", "daemon", "backups") if f", {name}=" in shown] == []
+
+
+def test_a_change_in_the_audit_log_is_shown_with_old_and_new_values() -> None:
+    values: dict[str, Any] = {"before": {"label": "a"}, "after": {"label": "b", "quota": 0}}
+    made = audit.AuditRecordView(
+        "1", "t", audit.ActorView("alice", None), audit.SettingOrigin("cli", None), "queue.properties", "queue", "q",
+        None, **values, result="ok",
+    )  # fmt: skip
+    assert audit._cells(made) == ["t", "alice", "cli", "queue.properties", "q", "", "ok", "label: a -> b, quota: 0"]
+
+
+def test_unreadable_alarms_are_refused_as_unavailable(site: ActionSite) -> None:
+    (site.directory / "alarms.json").write_bytes(b"{")
+    with pytest.raises(ActionRefused, match="alarms can't be read") as refused:
+        list_alarms.perform(site, Empty())
+    assert refused.value.status == 503
+
+
+def test_a_body_is_shown_in_the_form_that_was_asked_for() -> None:
+    shown = messages._body_of(Message(body=b"[1]"), "text")
+    assert (shown.kind, shown.text, shown.size, shown.cut, shown.problem) == ("text", "[1]", 3, False, "")
+    shown = messages._body_of(Message(body=b"{"), "json")
+    assert (shown.text, shown.size) == ("", 1) and shown.problem.startswith("the body is not JSON")

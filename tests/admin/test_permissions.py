@@ -23,6 +23,12 @@ def test_a_grant_is_one_entry_and_lifts_a_denial() -> None:
     assert granted(before, ALICE, SEND).dacl == (deny(ALICE, RECEIVE), allow(ALICE, CHANGE | SEND))
 
 
+def test_a_grant_keeps_the_entries_before_and_after_the_one_that_it_changes() -> None:
+    before = SecurityDescriptor(dacl=(allow(STAFF, SEND), allow(ALICE, SEND), allow(EVERYONE, SEND)))
+    after = granted(before, ALICE, RECEIVE).dacl
+    assert after == (allow(STAFF, SEND), allow(ALICE, SEND | RECEIVE), allow(EVERYONE, SEND))
+
+
 @given(descriptors, masks)
 def test_a_granted_right_applies_unless_a_group_is_denied(before: SecurityDescriptor, mask: int) -> None:
     after = granted(before, ALICE, mask)

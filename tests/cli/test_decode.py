@@ -267,6 +267,13 @@ def test_unreadable_captures_are_explained(tmp_path: Path, data: bytes, said: st
     assert ended.code == 1 and said in ended.stdout
 
 
+@pytest.mark.parametrize("tags", ["", "81000001", "88a8000181000002"])
+def test_a_segment_in_a_virtual_network_is_read(tags: str) -> None:
+    frame = tcp(CLIENT, SERVER, 7, b"data")
+    [found] = captures.segments(capture([frame[:12] + bytes.fromhex(tags) + frame[12:]]))
+    assert (found.source, found.sequence, found.data) == ("10.0.0.1:49152", 7, b"data")
+
+
 @given(st.binary(max_size=300), st.sampled_from([1, 101, 113, 276]))
 def test_no_packet_breaks_a_capture(data: bytes, link_type: int) -> None:
     assert all(piece.data or piece.error for piece in captures.pieces(capture([data], link_type=link_type)))
