@@ -285,8 +285,9 @@ def test_the_list_is_bounded_and_keeps_what_is_under_way() -> None:
     assert len(jobs.views()) == MOST_KEPT and jobs.get(first.view.id) is first
     for _ in range(MOST_RUNNING - 1):
         jobs.begin("messages", **GIVEN)
-    with pytest.raises(ActionRefused, match="jobs are running"):
+    with pytest.raises(ActionRefused, match="jobs are running") as refused:
         jobs.begin("messages", **GIVEN)
+    assert refused.value.status == 409
     jobs.begin("backup", **GIVEN)  # the limit of message jobs does not apply
 
 

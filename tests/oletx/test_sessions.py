@@ -8,6 +8,7 @@ import pytest
 
 from oletx.simulated import Network, Site
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.oletx.boxcar import Packet, PacketTag
 from openmsmq.oletx.connections import ConnectionBudget, Connections, PartnerConnection
 from openmsmq.oletx.messages import ConnectionType, MessageType
 from openmsmq.oletx.session import CallAnswer, CallKind, PartnerCall, Session
@@ -190,6 +191,21 @@ def test_a_partner_that_grants_no_connections_fails_the_waiting_operations() -> 
     connections.open(ConnectionType.CHECKABORT, lambda one: listening, MessageType.CHECK, UOW)
     connections.granted(0)
     assert len(listening.heard) == 1 and "grants no connections" in listening.heard[0]
+
+
+def test_a_connection_that_the_partner_denies_is_lost_with_its_reason() -> None:
+    """[MS-CMP] 2.2.5."""
+    _, low, _ = pair()
+    connections = Connections(RecordingCarrier(), low.manager, low.partner, ConnectionBudget())
+    listening, other = RecordingListener(), RecordingListener()
+    connections.granted(2)
+    denied = connections.open(ConnectionType.CHECKABORT, lambda one: listening, MessageType.CHECK, UOW)
+    connections.open(ConnectionType.CHECKABORT, lambda one: other, MessageType.CHECK, UOW)
+    reason = (0x80070005).to_bytes(4, "little")
+    for _ in range(2):  # the second one changes nothing
+        connections.receive([Packet(PacketTag.CONNECTION_REQ_DENIED, False, denied.identifier, 0, reason)])
+        assert not denied.is_open and len(listening.heard) == 1 and "0x80070005" in listening.heard[0]
+    assert other.heard == []
 
 
 def test_all_partners_share_a_budget_of_connections() -> None:

@@ -109,6 +109,8 @@ def test_names_have_1_to_16_bytes_with_their_ends() -> None:
         (changed(TOKEN, 76 + 40, b"\x11\0\0\0"), "computer name of 17 bytes"),
         (changed(TOKEN, 76 + 64, b"\x15\0\0\0"), "21 bytes"),
         (changed(TOKEN, 76 + 64, b"\0\0\0\x80"), "2147483648 bytes"),
+        (changed(TOKEN, 76 + 64, b"\x22\0\0\0") + bytes(40), "34 bytes, allowed: 2 to 32"),
+        (changed(TOKEN, 76 + 64, b"\1\0\0\0"), "1 bytes, allowed: 2 to 32"),
         (changed(TOKEN, 76, b"x"), "not a GUID"),
         (changed(TOKEN, 76 + 68, bytes(2)), "not a computer name"),
         (changed(TOKEN, 76 + 68, b" \0"), "not a computer name"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from openmsmq.directory.active.descriptors import FULL_CONTROL, from_directory, of_computer, to_directory
+from openmsmq.directory.active.descriptors import FULL_CONTROL, _plain, from_directory, of_computer, to_directory
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import ANONYMOUS, EVERYONE, LOCAL_SYSTEM, SecurityDescriptor, allow, deny
@@ -49,6 +50,20 @@ def test_who_may_read_properties_may_not_write_the_object() -> None:
     assert rights(int(Q.GET_QUEUE_PROPERTIES)) & (READ_PROPERTY | WRITE_PROPERTY) == READ_PROPERTY
     assert rights(int(Q.SET_QUEUE_PROPERTIES)) & (READ_PROPERTY | WRITE_PROPERTY) == WRITE_PROPERTY
     assert rights(int(Q.RECEIVE_MESSAGE | Q.WRITE_MESSAGE)) == 0  # only extended rights, in separate entries
+
+
+def test_entries_that_are_too_short_or_of_other_types_give_no_rights() -> None:
+    """The bytes of an entry are written by anybody who may change the object."""
+    queue = SecurityDescriptor(owner=USER, dacl=(allow(GROUP, int(Q.RECEIVE_MESSAGE)),)).pack()
+    made = SecurityDescriptor.parse(to_directory(queue, COMPUTER))
+    assert made.dacl is not None
+    extended = [entry for entry in made.dacl if entry.raw]
+    assert extended
+    for entry in extended:
+        assert _plain(entry) is not None
+        for size in range(len(entry.raw)):
+            assert _plain(replace(entry, raw=entry.raw[:size])) is None
+        assert _plain(replace(entry, type=0x07)) is None, "an audit entry"
 
 
 def test_entries_of_computer_and_system_precede_all_denials() -> None:
