@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -256,6 +257,14 @@ def test_messages_committed_after_the_dry_run_are_not_affected(run: Run, service
     dry = run(*wanted, "--dry-run")
     run("receive", "slow")
     assert "deleted: 2" in run(*wanted, "--selection", dry.split("--selection ")[1].strip())
+
+
+@pytest.mark.parametrize("command", [("dlq", "resend", "--all"), ("msg", "resend", "edited", "--all")])
+def test_a_new_body_is_text_or_the_content_of_a_file(tmp_path: Path, command: tuple[str, ...]) -> None:
+    body = tmp_path / "body"
+    body.write_text("new")
+    refused = invoke(*command, "--set-text", "new", "--set-body", str(body))
+    assert refused.code == 2 and "give --set-text or --set-body, not both" in refused.stderr
 
 
 def test_tables_of_dead_letters_are_separated(capsys: pytest.CaptureFixture[str]) -> None:
