@@ -51,7 +51,7 @@ def test_the_client_wheel_has_its_modules_and_the_server_wheel_has_the_others() 
 
 
 def test_source_distributions_have_no_links() -> None:
-    """pip refuses a link that leads out of the archive. The licence is a copy for this reason."""
+    """pip refuses a link that leads out of the archive. The license is a copy for this reason."""
     for directory in DIRECTORIES:
         files = [Path(file.path) for file in SdistBuilder(str(ROOT / directory)).recurse_included_files()]
         assert len(files) > 50

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from openmsmq.accounts.users import NoSuchAccount
-from openmsmq.actions import audit, backups, messages, sequences
+from openmsmq.actions import audit, backups, messages, relays, sequences
 from openmsmq.actions.alarms import list_alarms
 from openmsmq.actions.backups import BackupView
 from openmsmq.actions.errors import ActionRefused
+from openmsmq.actions.relays import RelayQuery, list_relays
 from openmsmq.actions.settings import SettingQuery, list_settings
 from openmsmq.actions.site import OPERATOR_OF_FILES, ActionCaller, ActionSite
 from openmsmq.actions.table import Empty
@@ -160,6 +161,19 @@ def test_a_lost_position_in_a_long_queue_is_reported(monkeypatch: pytest.MonkeyP
         messages._next(opened, 1000)
     monkeypatch.setattr(messages, "SCANNED", 2000)
     assert messages._next(opened, 1000) is None
+
+
+def test_a_relay_is_found_by_any_form_of_the_name_of_its_queue(
+    site: ActionSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [SimpleNamespace(queue=f".\\private$\\{name}") for name in ("Orders", "bills")]
+    monkeypatch.setattr(relays, "_rows", lambda _: rows)
+    assert list_relays.perform(site, RelayQuery()).relays == rows
+    for name in ("orders", ".\\private$\\ORDERS"):
+        assert list_relays.perform(site, RelayQuery(name)).relays == rows[:1]
+    with pytest.raises(ActionRefused, match=r"^missing has no relay") as refused:
+        list_relays.perform(site, RelayQuery("missing"))
+    assert refused.value.status == 404
 
 
 def test_a_site_that_is_shown_has_neither_its_daemon_nor_its_connections(site: ActionSite) -> None:

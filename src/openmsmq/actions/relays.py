@@ -226,10 +226,12 @@ _SHOWN: Final = LineView(
 )  # fmt: skip
 def list_relays(site: ActionSite, given: RelayQuery) -> RelayList:
     """Show the relays of queues from and to other machines."""
-    wanted = None if given.relay is None else relay_queue(given.relay).lower()
-    found = [row for row in _rows(site) if wanted is None or row.queue.lower() == wanted]
-    if wanted is not None and not found:
-        raise _missing(given.relay or "")
+    if given.relay is None:
+        return RelayList(_rows(site), site.command)
+    wanted = relay_queue(given.relay).lower()
+    found = [row for row in _rows(site) if row.queue.lower() == wanted]
+    if not found:
+        raise _missing(given.relay)
     return RelayList(found, site.command)
 
 
