@@ -136,7 +136,13 @@ def test_what_is_done_is_in_the_audit_log_and_only_administrators_read_it(
     (record,) = client.get("/audit", object=name, action="messages.*")["records"]
     assert record["action"] == "messages.delete" and record["count"] == 1 and record["result"] == "ok"
     assert record["origin"] == {"door": "http", "peer": "127.0.0.1"} and record["actor"]["name"] == "alice"
+    assert record["after"] is None
     assert client.get("/audit", before=int(record["seq"]), object=name, action="messages.*")["records"] == []
+    target = client.get(f"/queues/{other(client, 'audited')}")["queue"]["name"]
+    client.send(queue, "b")
+    carry_out(client, plan(client, "move", queue, all=True, to=target))
+    last = client.get("/audit", object=name, action="messages.*")["records"][0]
+    assert (last["action"], last["after"]) == ("messages.move", {"to": target})
     refused(403, bob, "GET", "/audit")
     refused(403, bob, "GET", "/settings")
 
