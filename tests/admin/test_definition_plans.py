@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from openmsmq.accounts.users import UsersFile
 from openmsmq.admin.definitions import LEFT, apply, definition_of, plan
 from openmsmq.admin.definitions_schema import DefinitionsError
 from openmsmq.model.constants import SecurityInformation
@@ -148,6 +151,47 @@ def test_queues_that_are_not_in_the_document_are_kept_and_names_ignore_case() ->
     here = {"queues": [{"name": "Orders", "label": "a"}, {"name": "bills"}]}
     steps = plan(client, {"format": 1, "queues": [{"name": "orders", "label": "a"}]}, here, sid_of)
     assert [(step.said, step.apply) for step in steps] == [("queue bills is here only: kept", None)]
+
+
+def test_users_and_groups_become_those_of_the_document(tmp_path: Path) -> None:
+    users = UsersFile(tmp_path / "users.json")
+    for name, administrator in (("kept", True), ("raised", False), ("lowered", True)):
+        users.add(name, "Passw0rd!", administrator=administrator)
+    users.add_group("team", ["kept", "raised"])
+    document = {
+        "format": 1,
+        "users": [
+            {"name": "kept", "administrator": True}, {"name": "raised", "administrator": True, "role": "operator"},
+            {"name": "lowered"}, {"name": "new", "nt_hash": "0a" * 16, "role": "monitor"}, {"name": "unknown"},
+        ],
+        "groups": [{"name": "team", "members": ["kept", "lowered"]}, {"name": "empty"}],
+    }  # fmt: skip
+    here = {
+        "queues": [],
+        "users": [
+            {"name": user.name, "administrator": user.administrator, "role": user.role.word} for user in users.list()
+        ],
+        "groups": [{"name": "team", "members": ["kept", "raised"]}],
+    }
+    client: Any = MemoryQueues()
+    local: Any = SimpleNamespace(users=users, machine=None)
+    done = {step.said: apply(step) for step in plan(client, document, here, sid_of, local)}
+    assert done == {
+        "user raised: administrator False -> True": "done",
+        "user raised: role administrator -> operator": "done",
+        "user lowered: administrator True -> False": "done",
+        "add user new": "done",
+        "user unknown is missing, and its password is not in the file: openmsmq user add": LEFT,
+        "group team: +lowered, -raised": "done",
+        "add group empty with no members": "done",
+    }
+    found = {user.name: (user.administrator, user.role.word) for user in UsersFile(tmp_path / "users.json").list()}
+    assert found == {
+        "kept": (True, "administrator"), "raised": (True, "operator"), "lowered": (False, "administrator"),
+        "new": (False, "monitor"),
+    }  # fmt: skip
+    groups = {group.name: len(group.members) for group in UsersFile(tmp_path / "users.json").groups()}
+    assert groups == {"team": 2, "empty": 0}
 
 
 @pytest.mark.parametrize("wanted", [{"owner": "nobody"}, {"permissions": ["allow nobody PeekMessage"]}])

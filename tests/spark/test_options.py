@@ -90,6 +90,8 @@ def test_a_credential_is_read_from_its_source(monkeypatch: pytest.MonkeyPatch, t
         assert parse({"queue": "q", "credential": credential}, BATCH_READ).password == password
     with pytest.raises(OptionError, match="'NOWHERE', which is not set"):
         _ = parse({"queue": "q", "credential": "env:NOWHERE"}, BATCH_READ).password
+    with pytest.raises(OptionError, match=r"^credential: .*nowhere: No such file or directory$"):
+        _ = parse({"queue": "q", "credential": f"file:{tmp_path / 'nowhere'}"}, BATCH_READ).password
 
 
 def test_a_schema_of_the_user_is_a_projection() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -332,49 +333,36 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Definition
         elif theirs is None:
             steps.append(
                 DefinitionChange(
-                    f"add user {name}", _adding(users, name, entry["nt_hash"], administrator, _role(entry))
+                    f"add user {name}",
+                    partial(
+                        users.restore,
+                        name,
+                        bytes.fromhex(entry["nt_hash"]),
+                        administrator=administrator,
+                        role=_role(entry),
+                    ),
                 )
             )
         else:
             if theirs["administrator"] != administrator:
                 step = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
-                steps.append(DefinitionChange(step, _setting(users, name, administrator)))
+                steps.append(DefinitionChange(step, partial(users.set_administrator, name, administrator)))
             if _role(theirs) is not _role(entry):
                 step = f"user {name}: role {_role(theirs).word} -> {_role(entry).word}"
-                steps.append(DefinitionChange(step, _bounding(users, name, _role(entry))))
+                steps.append(DefinitionChange(step, partial(users.set_role, name, _role(entry))))
     groups = {entry["name"].lower(): set(entry["members"]) for entry in here.get("groups", [])}
     for entry in wanted.get("groups", []):
         name, members = entry["name"], set(entry.get("members", []))
         theirs_ = groups.get(name.lower())
         if theirs_ is None:
             steps.append(DefinitionChange(f"add group {name} with {', '.join(sorted(members)) or 'no members'}",
-                              _grouping(users, name, members)))  # fmt: skip
+                              partial(users.add_group, name, sorted(members))))  # fmt: skip
         elif theirs_ != members:
             joins, leaves = sorted(members - theirs_), sorted(theirs_ - members)
             step = f"group {name}: " + ", ".join([f"+{user}" for user in joins] + [f"-{user}" for user in leaves])
-            steps.append(DefinitionChange(step, _regrouping(users, name, joins, leaves)))
+            steps.append(DefinitionChange(step, partial(users.change_members, name, joins, leaves)))
     return steps
 
 
 def _role(entry: Document) -> Role:
     return role_of(entry.get("role", Role.ADMINISTRATOR.word))
-
-
-def _adding(users: UsersFile, name: str, nt_hash: str, administrator: bool, role: Role) -> Callable[[], object]:
-    return lambda: users.restore(name, bytes.fromhex(nt_hash), administrator=administrator, role=role)
-
-
-def _bounding(users: UsersFile, name: str, role: Role) -> Callable[[], object]:
-    return lambda: users.set_role(name, role)
-
-
-def _setting(users: UsersFile, name: str, administrator: bool) -> Callable[[], object]:
-    return lambda: users.set_administrator(name, administrator)
-
-
-def _grouping(users: UsersFile, name: str, members: set[str]) -> Callable[[], object]:
-    return lambda: users.add_group(name, sorted(members))
-
-
-def _regrouping(users: UsersFile, name: str, joins: list[str], leaves: list[str]) -> Callable[[], object]:
-    return lambda: users.change_members(name, joins, leaves)

@@ -134,11 +134,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     not_learned: list[NotLearned] = []
 
 
-def read_inventory(text: bytes) -> Inventory:
-    """Parse an inventory document. Raises ValueError with the position of the error."""
-    return msgspec.json.decode(text, type=Inventory)
-
-
 def reason_of(error: Exception) -> str:
     """Return a short reason why a fact is missing."""
     name, text = error.name if isinstance(error, MsmqError) else type(error).__name__, str(error)
