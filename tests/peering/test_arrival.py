@@ -188,6 +188,20 @@ def test_the_log_names_the_source_of_a_refused_message(arrival: Arrival, caplog:
     assert f"from queue manager {UUID(bytes_le=SOURCE)}" in caplog.text and "NACK_BAD_DST_Q" in caplog.text
 
 
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("peer", [SOURCE, b"\7" * 16], ids=["source", "hop"])
+def test_an_unknown_source_is_answered_on_the_session_if_its_address_is_known(
+    arrival: Arrival, direct: bool, peer: bytes
+) -> None:
+    """A direct format name has the address; otherwise the peer of the session has to be the source."""
+    made = numbered(1, 0, "missing")
+    if not direct:
+        made.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=77)
+    verdict = judge(arrival, made, ArrivalOrigin(peer, "127.0.0.44"))
+    assert refused(MessageClass.NACK_BAD_DST_Q)(verdict)
+    assert (verdict.answer is not None) is (direct or peer == SOURCE)
+
+
 def test_order_acknowledgments_go_to_the_previous_hop_or_to_the_source() -> None:
     """Deviation D-106."""
     direct, private, nameless = numbered(1, 0), numbered(2, 1), numbered(3, 2)
