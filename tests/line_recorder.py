@@ -52,7 +52,7 @@ def start_in_daemon() -> None:
 
     def follow() -> None:
         known = ""
-        while True:
+        while True:  # a file cannot wake another process
             time.sleep(_LOOK_EVERY)
             # The main thread adds lines meanwhile: the next look succeeds.
             with lock, contextlib.suppress(OSError, RuntimeError):
@@ -61,7 +61,7 @@ def start_in_daemon() -> None:
                     known = found
 
     def save() -> None:
-        lock.acquire(timeout=1)  # for ever; a signal may come during another one
+        lock.acquire(timeout=1)  # never released; a signal may interrupt `save` itself
         recorded.stop()
         recorded.save()
 

@@ -307,8 +307,8 @@ def _compare(data: bytes) -> None:
 
 
 def fuzz_requests_c(data: bytes) -> None:
-    """What two clients send, in parts, each preceded by its length. The first byte of a part says by whom, and what the
-    server does afterwards. C code reads the connections of one server, and Python code those of the other."""
+    """Two servers get the same parts: C code reads the connections of one, Python code those of the other. Each part
+    follows its length; its first byte selects one of two clients, and what the server does next."""
     if not IS_COMPILED:
         return
 

@@ -1,4 +1,4 @@
-"""An event loop in a thread, for proxies that run beside a test."""
+"""An event loop in its own thread, for the proxies of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a relay does after a refusal by the other machine."""
+"""A relay after a refusal by the other machine."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_what_takes_longer_than_the_limit_is_a_failure_of_the_other_process(monk
             monkeypatch.setattr(remote, "TIME_LIMIT", SHORT)
             with pytest.raises(ComError, match="did not answer within") as slow:
                 async with processes.reached(client.reference(), HERE):
-                    await asyncio.sleep(3600)
+                    await asyncio.Event().wait()  # never set
             assert slow.value.hresult == ComResult.RPC_E_DISCONNECTED
             processes.close()
 
