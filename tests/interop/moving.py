@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import openmsmq
 from command_line import CommandResult, command, invoke
 from console.browser import Client
 from console.conftest import users
-from daemon import Daemon, eventually, free_port
+from daemon import PROGRAM, Daemon, eventually, free_port
 
 
 class Move:
@@ -77,7 +77,10 @@ class Move:
 
 
 @contextmanager
-def moving(directory: Path, net: int, *options: str, old_options: tuple[str, ...] = ()) -> Iterator[Move]:
+def moving(
+    directory: Path, net: int, *options: str, old_options: tuple[str, ...] = (), program: Sequence[str] = PROGRAM
+) -> Iterator[Move]:
+    """Run both machines; `program` is that of the new one, see `Daemon`."""
     hosts = f"127.0.{net}.1", f"127.0.{net}.2"
     transfers, calls = free_port(*hosts), free_port(hosts[0])
     common = "--message-port", str(transfers), "--peer-message-port", str(transfers)
@@ -89,7 +92,7 @@ def moving(directory: Path, net: int, *options: str, old_options: tuple[str, ...
     users(directory / "new")
     new = Daemon(
         directory / "new", "--listen", hosts[1], "--computer-name", "NEW", "--web", "--web-port", "0", *common,
-        "--peers", f"old={hosts[0]}:{calls}", *options,
+        "--peers", f"old={hosts[0]}:{calls}", *options, program=program,
     )  # fmt: skip
     with old, new:
         yield Move(directory, old, new, transfers)

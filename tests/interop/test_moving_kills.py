@@ -17,6 +17,7 @@ import pytest
 import openmsmq
 from daemon import Daemon, eventually
 from interop.moving import Move, connect, moving
+from linearizability.broken import BROKEN
 from seeds import chance
 
 AWAY = (OSError, openmsmq.MsmqError)
@@ -273,6 +274,32 @@ def whole_move(
         assert line.read, line.name
     read = sum(len(line.read) for line in lines)
     print(f"{kills} kills of daemons, {operator.killed_commands} of commands at work, {read} messages read")
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_message_that_moves_back_is_in_one_place_only_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transactional: bool
+) -> None:
+    """The new machine writes to its disk a second late, and is killed as soon as the message is on the old one."""
+    monkeypatch.setenv("BREAK", "slow")
+    monkeypatch.setenv("SLOW", "1")
+    line = QueueTraffic("back", transactional)
+    with moving(tmp_path, 96, program=BROKEN) as move:
+        for daemon in (move.old, move.new):
+            with connect(daemon) as manager:
+                manager.create_queue(line.path, transactional=transactional)
+        with connect(move.new) as manager, manager.open(line.path, "send") as queue:
+            line.send(manager, queue)
+        move.done("adopt", "shadow", line.name, "--from", "old")
+        with move.started("adopt", "back", line.name), connect(move.old) as manager:
+            eventually(lambda: manager.counts(line.path)["message_count"] == 1)
+            move.new.kill()
+        monkeypatch.setenv("SLOW", "0")
+        move.new.start()
+        if move.status(line.name)["state"] == "shadow":  # the step is lost
+            move.done("adopt", "back", line.name)
+        move.when(line.name, empty_since=True)
+        assert left_in(move, [line]) == {f"old {line.name}": 1}
 
 
 @pytest.mark.parametrize(

@@ -372,6 +372,39 @@ def test_a_transport_gets_the_most_urgent_message_of_all_queues() -> None:
     assert len(outgoing(world)) == 0
 
 
+def test_a_recoverable_message_leaves_after_the_sync(world: World) -> None:
+    """Otherwise a crash could leave it where a relay took it from, although it has left."""
+    operations = world.manager.outgoing
+    world.store.sync()
+    world.send(THERE, label="express")
+    world.send(THERE, label="first", delivery_guarantee=1)
+    queue = outgoing(world)
+    assert not operations.awaits_sync(queue)
+    assert len(operations.heads(queue, 9, 1 << 20)[0]) == 1
+    assert operations.take(queue) is not None
+    assert operations.awaits_sync(queue)
+    assert operations.heads(queue, 9, 1 << 20) == ([], [])
+    assert operations.take(queue) is None
+    world.store.sync()
+    assert not operations.awaits_sync(queue)
+    assert len(operations.heads(queue, 9, 1 << 20)[0]) == 1
+    world.send(THERE, label="second", delivery_guarantee=1)
+    keys, records = operations.heads(queue, 9, 1 << 20)
+    assert len(keys) == len(records) == 1
+    found = operations.take(queue)
+    assert found is not None and found.label == "first"
+    assert operations.take(queue) is None
+
+
+def test_a_transactional_message_is_taken_before_the_sync_to_be_numbered(world: World) -> None:
+    """It is sent once its number is durable, which is written later."""
+    transaction = world.begin()
+    world.send(THERE, transaction=transaction)
+    world.manager.transactions.commit(transaction)
+    assert world.manager.outgoing.awaits_sync(outgoing(world))
+    assert world.manager.outgoing.take(outgoing(world)) is not None
+
+
 def test_a_message_purged_or_expired_during_a_failed_transfer_is_removed(world: World) -> None:
     for purge in (False, True):
         world.send(THERE, time_to_reach_queue=10, journaling_requested=DEADLETTER)

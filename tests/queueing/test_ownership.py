@@ -131,6 +131,7 @@ def test_changing_a_message_taken_by_the_transport_changes_nothing(world: World,
     world.send("DIRECT=OS:other\\private$\\q", label="a", body=b"body", delivery_guarantee=recoverable)
     (queue,) = world.registry.outgoing.values()
     before = contents(world)
+    world.store.sync()
     taken = world.manager.outgoing.take(queue)
     assert taken is not None
     lookup_identifier = taken.lookup_identifier

@@ -257,7 +257,9 @@ class World:
 
 
 def next_to_transfer(world: World) -> tuple[OutgoingQueue, Message] | None:
-    """Return the message that a transport with a single connection would take: the most urgent of all queues."""
+    """Sync, and return the message that a transport with a single connection would take: the most urgent of all
+    queues."""
+    world.store.sync()
     queues = [queue for queue in world.registry.outgoing.values() if queue.first() is not None]
     for queue in sorted(queues, key=lambda queue: queue.first() or 0):
         if (message := world.manager.outgoing.take(queue)) is not None:

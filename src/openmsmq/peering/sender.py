@@ -79,6 +79,7 @@ class MessageSender:
         self._now = monotonic
         self._plain = PlainDeparture(manager, self._packet)
         self._ready: dict[tuple[int, int], Message] = {}  # queue and message -> numbered message that was not sent yet
+        self._unsynced: set[OutgoingQueue] = set()  # they are woken after the next sync
 
     def _seconds(self) -> int:
         return self._manager.clock() // 1000
@@ -87,7 +88,7 @@ class MessageSender:
 
     def next(self, queue: OutgoingQueue, peer: bytes) -> tuple[UserMessage, SentMessage] | None:
         """Take the next message of a queue for a session with `peer`; None if there is nothing to send now."""
-        if queue.deleted or queue.on_hold or not self._manager.outgoing.online:
+        if queue.deleted or queue.on_hold or queue in self._unsynced or not self._manager.outgoing.online:
             return None
         try:
             return self._next(queue, peer)
@@ -98,7 +99,7 @@ class MessageSender:
 
     def next_plain(self, queue: OutgoingQueue, most: int) -> tuple[PlainPackets, list[SentMessage]] | None:
         """Take the next messages of a queue, at most `most`, if the first one is plain; see `plain_departure`."""
-        if self._sequences.get(queue) is not None:
+        if self._sequences.get(queue) is not None or queue in self._unsynced:
             return None
         found = self._plain.packets(queue, most)
         if found is None:
@@ -124,6 +125,7 @@ class MessageSender:
             return None
         message = outgoing.take(queue)
         if message is None:
+            self._wake_after_sync(queue)
             return None
         if message.source_machine_identifier != self._manager.machine.identifier:
             return self._passed_on(message), _token(queue, message, None)
@@ -132,6 +134,15 @@ class MessageSender:
             return None
         packet = self._protected(queue, message)
         return None if packet is None else (packet, _token(queue, message, None))
+
+    def _wake_after_sync(self, queue: OutgoingQueue) -> None:
+        if queue not in self._unsynced and self._manager.outgoing.awaits_sync(queue):
+            self._unsynced.add(queue)
+            self._when_durable(partial(self._synced, queue))
+
+    def _synced(self, queue: OutgoingQueue) -> None:
+        self._unsynced.discard(queue)
+        self._wake(queue)
 
     def _protected(self, queue: OutgoingQueue, message: Message) -> UserMessage | None:
         """Return the packet of a message, encrypted if requested. None if encryption fails; then the message is removed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 from openmsmq.model import names
@@ -105,8 +106,8 @@ class OutgoingQueues:
         """Dispatch Send Message, 3.1.7.3.9, for one queue: lock and return a given message, or the oldest one of the
         highest priority. It stays locked until `transferred`, `ordered`, `finished` or `put_back`.
 
-        Returns None if no message may be sent now. An expired message is left to its timer; one that cannot be decoded
-        is quarantined.
+        Returns None if no message may be sent now; see also `awaits_sync`. An expired message is left to its timer; one
+        that cannot be decoded is quarantined.
         """
         while self.online and not queue.on_hold and not queue.deleted:
             key = queue.first() if lookup_identifier is None else lookup_identifier
@@ -120,14 +121,32 @@ class OutgoingQueues:
             deadline = queue.deadline_of(message)
             if deadline and deadline <= self._clock():
                 break
+            if self._is_unsynced(queue, key) and not self._is_numbered_first(message):
+                break
             queue.lock(key, Lock(LockKind.TRANSFER, queue))
             return message
         return None
 
+    def awaits_sync(self, queue: OutgoingQueue) -> bool:
+        """Whether the first available message may be sent only after the next sync.
+
+        What put a message here may have removed another one: a relay moves a message, a receive is acknowledged. If it
+        were sent before that is durable, a crash would leave both."""
+        key = queue.first()
+        return key is not None and self._is_unsynced(queue, key)
+
+    def _is_unsynced(self, queue: OutgoingQueue, lookup_identifier: int) -> bool:
+        location = queue.location(lookup_identifier)
+        return location is not None and location >= self._changes.store.durable_end
+
+    def _is_numbered_first(self, message: Message) -> bool:
+        """Whether a message gets a sequence number here. It is sent when that is durable, which is later."""
+        return message.is_transactional and message.source_machine_identifier == self._changes.machine.identifier
+
     def heads(self, queue: OutgoingQueue, most: int, size: int) -> tuple[list[int], list[bytes]]:
-        """Return the first available messages that may be sent, with their records: up to `most`, and as many of them
-        as have up to `size` bytes. None while any message is due that its timer has not removed yet, or if one cannot
-        be read; see `take`."""
+        """Return the first available messages that may be sent, with their records: up to `most`, as many of them as
+        have up to `size` bytes, and none that `awaits_sync`. None while any message is due that its timer has not
+        removed yet, or if one cannot be read; see `take`."""
         if not self.online or queue.on_hold or queue.deleted or self._changes.is_something_due():
             return [], []
         keys: list[int] = []
@@ -137,7 +156,9 @@ class OutgoingQueues:
             if size < 0:
                 break
             keys.append(key)
-        locations = queue.locations(keys)
+        durable_end = self._changes.store.durable_end
+        locations = list(takewhile(lambda at: at is None or at < durable_end, queue.locations(keys)))
+        del keys[len(locations) :]
         stored = [location for location in locations if location is not None]
         try:
             read = iter(self._changes.store.read_all(stored))
