@@ -16,6 +16,7 @@ from openmsmq.model.errors import (
     QueueDeleted,
     TransactionUsage,
 )
+from openmsmq.model.lookup_id import priority_part
 from openmsmq.model.message import Message
 from openmsmq.model.names import PrivateFormatName, parse_format_name
 from openmsmq.queueing.change_set import ChangeSet
@@ -23,7 +24,7 @@ from openmsmq.queueing.changes import Changes, new_identifier
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.properties import PRIV_LEVEL_BODY, PRIV_LEVEL_NONE
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind, over_quota, runs
-from openmsmq.queueing.records import split_deadline_word
+from openmsmq.queueing.records import TIME_MASK, split_deadline_word
 from openmsmq.queueing.transactions import Transactions
 from openmsmq.queueing.unit_of_work import Transaction, TransactionEvent
 from openmsmq.store import MessageRows, Operation, StoreFailed, StoreFull
@@ -225,16 +226,14 @@ class SendOperations:
 
 def _hold(queue: Queue, messages: MessageBatch, start: int, end: int) -> list[tuple[int, int]]:
     """Put express messages into a queue. Returns (lookup identifier, deadline) of those that expire."""
-    rows, positions, records = messages.rows, array("Q"), []
-    deadlines: list[tuple[int, int]] = []
-    for index in range(start, end):
-        position, deadline = split_deadline_word(rows.deadlines[index], rows.keys[index])
-        positions.append(position)
-        records.append(bytes(rows.records[rows.bounds[index] : rows.bounds[index + 1]]))
-        if deadline:
-            deadlines.append((position, deadline))
-    queue.hold(positions, records, messages.charged[start:end])
-    return deadlines
+    rows, numbers = messages.rows, range(start, end)
+    words, keys, records, bounds = rows.deadlines, rows.keys, rows.records, rows.bounds
+    queue.hold(
+        [priority_part(words[index]) | keys[index] for index in numbers],
+        [bytes(records[bounds[index] : bounds[index + 1]]) for index in numbers],
+        messages.charged[start:end],
+    )
+    return [split_deadline_word(words[index], keys[index]) for index in numbers if words[index] & TIME_MASK]
 
 
 def accepts_batches(queue: Queue) -> bool:

@@ -10,13 +10,11 @@
 enum { WORD = 8, MOST_WORDS = LONGEST_FIXED / WORD };
 
 static Description form; /* set once, by `describe` */
-static uint32_t words;   /* words of the fixed part; the last one may overlap the one before it */
-static uint32_t fields_of[MOST_WORDS]; /* for each word, the fields in it that usually have the value of the template */
-
-static size_t offset_of(uint32_t word)
-{
-    return word + 1 < words ? word * WORD : form.size - WORD;
-}
+static uint32_t words;   /* words of the fields; the last one may overlap the one before it */
+static struct {
+    size_t at;       /* the offset of the word */
+    uint32_t fields; /* those in it that usually have the value of the template */
+} word_of[MOST_WORDS];
 
 static PyObject *describe(PyObject *module, PyObject *description)
 {
@@ -24,15 +22,17 @@ static PyObject *describe(PyObject *module, PyObject *description)
     if (!PyBytes_Check(description) || PyBytes_GET_SIZE(description) != sizeof form)
         return PyErr_Format(PyExc_ValueError, "a description has %zu bytes", sizeof form);
     memcpy(&form, PyBytes_AS_STRING(description), sizeof form);
-    if (form.size < WORD || form.size > LONGEST_FIXED)
+    if (form.lengths < WORD || form.size > LONGEST_FIXED)
         return PyErr_Format(PyExc_ValueError, "a fixed part has %d to %d bytes", WORD, LONGEST_FIXED);
-    words = (form.size + WORD - 1) / WORD;
+    words = (form.lengths + WORD - 1) / WORD;
     for (uint32_t word = 0; word < words; word++) {
-        fields_of[word] = 0;
+        size_t at = word + 1 < words ? word * WORD : form.lengths - WORD;
+        word_of[word].at = at;
+        word_of[word].fields = 0;
         for (uint32_t field = 0; field < form.fields; field++) {
             const Slot *slot = &form.slots[field];
-            if (slot->at < offset_of(word) + WORD && offset_of(word) < (size_t)slot->at + slot->width)
-                fields_of[word] |= 1u << field & ~form.referring;
+            if (slot->at < at + WORD && at < (size_t)slot->at + slot->width)
+                word_of[word].fields |= 1u << field & ~form.referring;
         }
     }
     Py_RETURN_NONE;
@@ -44,8 +44,8 @@ static size_t compact_fixed(const unsigned char *fixed, unsigned char *into)
     unsigned char *to = into + MASKS;
     uint32_t mask = 0, parts = 0, candidates = form.referring;
     for (uint32_t word = 0; word < words; word++) /* comparing words first is much faster: few fields differ */
-        if (memcmp(fixed + offset_of(word), form.usual + offset_of(word), WORD))
-            candidates |= fields_of[word];
+        if (memcmp(fixed + word_of[word].at, form.usual + word_of[word].at, WORD))
+            candidates |= word_of[word].fields;
     for (; candidates; candidates &= candidates - 1) {
         uint32_t field = (uint32_t)__builtin_ctz(candidates);
         const Slot *slot = &form.slots[field];
