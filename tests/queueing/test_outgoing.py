@@ -12,6 +12,7 @@ from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import names, security
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, Access, MessageClass, ReceiveAction, Share
 from openmsmq.model.errors import HResult, InsufficientResources, MsmqError
+from openmsmq.model.message import Message
 from openmsmq.model.names import PublicFormatName, Suffix
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.changes import UNUSED_PERIOD
@@ -401,8 +402,30 @@ def test_a_transactional_message_is_taken_before_the_sync_to_be_numbered(world: 
     transaction = world.begin()
     world.send(THERE, transaction=transaction)
     world.manager.transactions.commit(transaction)
-    assert world.manager.outgoing.awaits_sync(outgoing(world))
-    assert world.manager.outgoing.take(outgoing(world)) is not None
+    queue = outgoing(world)
+    assert world.manager.outgoing.awaits_sync(queue)
+    taken = world.manager.outgoing.take(queue)
+    assert taken is not None
+    world.manager.outgoing.put_back(queue, taken.lookup_identifier)
+    assert world.manager.outgoing.take(queue, taken.lookup_identifier) is not None
+
+
+def test_a_message_in_transit_leaves_after_the_sync(world: World) -> None:
+    """Its source has numbered it, so it is not numbered here."""
+    queue = world.manager.changes.outgoing_for(names.parse_format_name(THERE))
+    message = Message(
+        identifier=b"\7" * 20,
+        source_machine_identifier=b"\7" * 16,
+        transaction_identifier=b"\7" * 20,
+        delivery_guarantee=1,
+    )
+    arriving = world.manager.arrivals.begin("")
+    arriving.accept(queue, message, message.size, b"")
+    arriving.commit([])
+    assert message.is_transactional
+    assert world.manager.outgoing.take(queue) is None
+    world.store.sync()
+    assert world.manager.outgoing.take(queue) is not None
 
 
 def test_a_message_purged_or_expired_during_a_failed_transfer_is_removed(world: World) -> None:

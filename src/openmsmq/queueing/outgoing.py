@@ -104,7 +104,8 @@ class OutgoingQueues:
 
     def take(self, queue: OutgoingQueue, lookup_identifier: int | None = None) -> Message | None:
         """Dispatch Send Message, 3.1.7.3.9, for one queue: lock and return a given message, or the oldest one of the
-        highest priority. It stays locked until `transferred`, `ordered`, `finished` or `put_back`.
+        highest priority. It stays locked until `transferred`, `ordered`, `finished` or `put_back`. A given message has
+        a sequence number that is durable, and so is the message, even while compaction copies it.
 
         Returns None if no message may be sent now; see also `awaits_sync`. An expired message is left to its timer; one
         that cannot be decoded is quarantined.
@@ -121,7 +122,7 @@ class OutgoingQueues:
             deadline = queue.deadline_of(message)
             if deadline and deadline <= self._clock():
                 break
-            if self._is_unsynced(queue, key) and not self._is_numbered_first(message):
+            if lookup_identifier is None and self._is_unsynced(queue, key) and not self._is_numbered_first(message):
                 break
             queue.lock(key, Lock(LockKind.TRANSFER, queue))
             return message
