@@ -251,6 +251,7 @@ OF_MACHINE = f"PRIVATE={UUID(bytes_le=MACHINE)}\\0000002a"
 
 def test_answers_of_receives_in_two_phases() -> None:
     chance, plain, headers = seeds.chance("stubs of receives in two phases"), 0, UserHeaders()
+    simple: list[tuple[bytes, int, int, bytes]] = []
     for _ in range(CASES):
         message, _ = some_message(chance)
         message.sent_time, message.arrival_time = chance.choice((7, 0xFFFFFFF0)), 9
@@ -272,18 +273,22 @@ def test_answers_of_receives_in_two_phases() -> None:
             message.authentication_level = 4
         sequence, maximum = chance.randrange(1 << 56), chance.choice((1 << 20, 1000, 0))
         record = encode_message(message)
-        found = start_receive_stubs.answer(record, READ, headers, sequence, maximum)
-        assert start_receive_stubs.answer(record[: chance.randrange(len(record))], READ, headers, 1, 1 << 20) is None
-        if found is None:
+        found = start_receive_stubs.answers([record], READ, headers, [sequence], [maximum])
+        damaged = record[: chance.randrange(len(record))]
+        assert start_receive_stubs.answers([damaged, record], READ, headers, [1, 2], [1 << 20] * 2) == []
+        if not found:
             continue
         plain += 1
+        simple.append((record, sequence, maximum, found[0]))
         assert not message.acknowledgements_requested
         sections = [
             ms_mqrr.SectionBuffer(section.type, section.size_alloc, len(section.data), section.data)
             for section in divide(packet_of(message), maximum, 0)
         ]
-        assert found == START.encode_response(ms_mqrr.R_StartReceive_Response(9, sequence, len(sections), sections))
+        assert found == [START.encode_response(ms_mqrr.R_StartReceive_Response(9, sequence, len(sections), sections))]
     assert plain > CASES / 4
+    records, sequences, sizes, each = (list(column) for column in zip(*simple, strict=True))
+    assert start_receive_stubs.answers(records, READ, headers, sequences, sizes) == each
     assert len(headers) > len(DESTINATIONS)
 
 
@@ -301,16 +306,16 @@ def test_an_invalid_header_of_names_is_refused() -> None:
     record = encode_message(Message(source_machine_identifier=MACHINE, identifier=MACHINE + bytes(4)))
     for headers, error in (({}, KeyError), (None, TypeError)):
         with pytest.raises(error):
-            start_receive_stubs.answer(record, READ, headers, 1, 1)  # type: ignore[arg-type]
+            start_receive_stubs.answers([record], READ, headers, [1], [1])  # type: ignore[arg-type]
     for header in (b"", "text", bytes(0x10000)):
         with pytest.raises(TypeError, match="UserHeader"):
-            start_receive_stubs.answer(record, READ, defaultdict(lambda header=header: header), 1, 1)
+            start_receive_stubs.answers([record], READ, defaultdict(lambda header=header: header), [1], [1])
 
 
 def test_an_invalid_layout_is_refused() -> None:
     for layout in (b"", READ[:-1], READ + b"\0"):
         with pytest.raises(ValueError, match="layout"):
-            start_receive_stubs.answer(b"", layout, {}, 1, 1)
+            start_receive_stubs.answers([b""], layout, {}, [1], [1])
         with pytest.raises(ValueError, match="layout"):
             receive_stubs.answers([b""], [b""], layout, 1)
 

@@ -106,8 +106,8 @@ def _check_receive(stub: bytes, record: bytes) -> None:
 def _check_start(record: bytes) -> None:
     """A record of a stored message that a receive in two phases returns."""
     for maximum in (0, 1000, 1 << 20):
-        found = start_receive_stubs.answer(record, READ, UserHeaders(), 5, maximum)
-        if found is None or not _is_stored(record):
+        found = start_receive_stubs.answers([record], READ, UserHeaders(), [5], [maximum])
+        if not found or not _is_stored(record):
             continue
         message = decode_message(record, 5)
         sections = [
@@ -115,7 +115,7 @@ def _check_start(record: bytes) -> None:
             for section in divide(packet_of(message), maximum, 0)
         ]
         expected = ms_mqrr.R_StartReceive_Response(message.arrival_time, 5, len(sections), sections)
-        assert found == stubs.START.encode_response(expected)
+        assert found == [stubs.START.encode_response(expected)]
 
 
 def _is_stored(record: bytes) -> bool:

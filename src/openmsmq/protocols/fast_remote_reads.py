@@ -64,17 +64,15 @@ class StartReceiveBatcher:
         if not queues or requests.any_abandoned(calls[: len(queues)]):
             return 0
         found = first_messages(environment, queues)
-        answers: list[bytes] = []
-        for position, record, size in zip(found.positions, found.records, sizes, strict=False):
-            reader, request = readers[len(answers)], numbers[len(answers)]
+        sequences = [sequence_of(position) for position in found.positions]
+        answers = start_receive_stubs.answers(found.records, READ, self._user_headers, sequences, sizes)
+        for index in range(len(answers)):
+            reader, request = readers[index], numbers[index]
             if request in reader.pending:  # used by an earlier call of this batch
+                del answers[index:]
                 break
-            answer = start_receive_stubs.answer(record, READ, self._user_headers, sequence_of(position), size)
-            if answer is None:
-                break
-            answers.append(answer)
             entry = reader.pending[request] = PendingRequestEntry(reader, request)
-            interface.keep_until_ended(entry, position)
+            interface.keep_until_ended(entry, found.positions[index])
         return start_all(environment, calls, descriptors, queues, found, answers)
 
 

@@ -84,9 +84,11 @@ def answer_all(environment: Environment, calls: list[Any], answers: list[bytes],
     if waiting == len(calls):
         environment.when_durable(partial(requests.answer, calls, answers), waiting)
         return
+    if not waiting:
+        requests.answer(calls, answers)
+        return
     requests.answer(*_those(calls, answers, waits, False))
-    if waiting:
-        environment.when_durable(partial(requests.answer, *_those(calls, answers, waits, True)), waiting)
+    environment.when_durable(partial(requests.answer, *_those(calls, answers, waits, True)), waiting)
 
 
 def _those(calls: list[Any], answers: list[bytes], waits: list[bool], waiting: bool) -> tuple[list[Any], list[bytes]]:

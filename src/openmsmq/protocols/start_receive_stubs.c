@@ -1,5 +1,5 @@
-/* Encodes the answer to an R_StartReceive ([MS-MQRR] 3.1.4.7) from the record of a simple message: one whose receipt has
-   no consequences, in a packet of one section that has only the headers of every message and a SecurityHeader that
+/* Encodes the answers to R_StartReceive ([MS-MQRR] 3.1.4.7) from the records of simple messages: those whose receipt
+   has no consequences, in a packet of one section that has only the headers of every message and a SecurityHeader that
    contains only the sender ([MS-MQRR] 2.2.5).
 
    For any other message, and for an invalid record, there is no answer: the Python code (`conversion.packets`,
@@ -226,36 +226,97 @@ static PyObject *with_names(Message *message, PyObject *user, uint64_t sequence)
     return result;
 }
 
-static PyObject *answer(PyObject *module, PyObject *arguments)
+/* Names as `names_of` encodes them, and their UserHeader. */
+typedef struct {
+    PyObject *names, *user;
+} Known;
+
+static bool are_names_of(const PyObject *known, const Message *message)
 {
-    (void)module;
-    Py_buffer record, described;
-    PyObject *names, *result = NULL;
-    unsigned long long sequence;
-    unsigned int maximum;
-    if (!PyArg_ParseTuple(arguments, "y*y*OKI", &record, &described, &names, &sequence, &maximum))
+    enum { SIZES = 4 * 3 };
+    const Part *first = &message->parts[DESTINATION], *last = &message->parts[RESPONSE];
+    size_t texts = (size_t)(last->data + last->size - first->data);
+    const char *names = PyBytes_AS_STRING(known);
+    return (size_t)PyBytes_GET_SIZE(known) == GUID + SIZES + texts
+        && !memcmp(names, message->fixed + message->layout->machine, GUID)
+        && !memcmp(names + GUID, message->fixed + message->layout->lengths + 4 * DESTINATION, SIZES)
+        && !memcmp(names + GUID + SIZES, first->data, texts);
+}
+
+/* Look up the UserHeader of a message, unless it is that of the message before. Returns whether it succeeds; otherwise,
+   an exception is set. */
+static bool look_up(Known *known, const Message *message, PyObject *names)
+{
+    if (known->names != NULL && are_names_of(known->names, message))
+        return true;
+    Py_CLEAR(known->user);
+    Py_XSETREF(known->names, names_of(message));
+    if (known->names != NULL)
+        known->user = PyObject_GetItem(names, known->names);
+    if (known->user == NULL)
+        Py_CLEAR(known->names);
+    return known->user != NULL;
+}
+
+/* The answer with one message; None if it is not simple or its body is longer than `maximum`, NULL with an exception set
+   on failure. */
+static PyObject *answer_one(PyObject *stored, const Layout *layout, PyObject *names, Known *known, uint64_t sequence,
+                            uint32_t maximum)
+{
+    Py_buffer record;
+    if (PyObject_GetBuffer(stored, &record, PyBUF_SIMPLE) < 0)
         return NULL;
     Message message;
-    message.layout = described.buf;
-    if (described.len != sizeof(Layout))
-        PyErr_SetString(PyExc_ValueError, "a layout is needed");
-    else if (!is_simple(&message, &record) || message.parts[BODY].size > maximum)
+    message.layout = layout;
+    PyObject *result = NULL;
+    if (!is_simple(&message, &record) || message.parts[BODY].size > maximum)
         result = Py_NewRef(Py_None);
-    else {
-        PyObject *key = names_of(&message), *user = key != NULL ? PyObject_GetItem(names, key) : NULL;
-        if (user != NULL)
-            result = with_names(&message, user, sequence);
-        Py_XDECREF(key);
-        Py_XDECREF(user);
-    }
+    else if (look_up(known, &message, names))
+        result = with_names(&message, known->user, sequence);
     PyBuffer_Release(&record);
-    PyBuffer_Release(&described);
     return result;
 }
 
+/* Append the answers to a list. Returns whether it succeeds; otherwise, an exception is set. */
+static bool answer_all(PyObject *found, PyObject *records, const Layout *layout, PyObject *names, PyObject *sequences,
+                       PyObject *sizes)
+{
+    Known known = {NULL, NULL};
+    Py_ssize_t count = Py_MIN(PyList_GET_SIZE(records), Py_MIN(PyList_GET_SIZE(sequences), PyList_GET_SIZE(sizes)));
+    bool succeeds = true, ends = false;
+    for (Py_ssize_t i = 0; succeeds && !ends && i < count; i++) {
+        uint64_t sequence = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(sequences, i));
+        unsigned long maximum = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(PyList_GET_ITEM(sizes, i));
+        PyObject *one = PyErr_Occurred() ? NULL : answer_one(PyList_GET_ITEM(records, i), layout, names, &known, sequence,
+            (uint32_t)maximum);
+        ends = one == Py_None;
+        succeeds = one != NULL && (ends || PyList_Append(found, one) == 0);
+        Py_XDECREF(one);
+    }
+    Py_XDECREF(known.names);
+    Py_XDECREF(known.user);
+    return succeeds;
+}
+
+static PyObject *answers(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    Py_buffer described;
+    PyObject *records, *names, *sequences, *sizes, *found = NULL;
+    if (!PyArg_ParseTuple(arguments, "O!y*OO!O!", &PyList_Type, &records, &described, &names, &PyList_Type, &sequences,
+                          &PyList_Type, &sizes))
+        return NULL;
+    if (described.len != sizeof(Layout))
+        PyErr_SetString(PyExc_ValueError, "a layout is needed");
+    else if ((found = PyList_New(0)) != NULL && !answer_all(found, records, described.buf, names, sequences, sizes))
+        Py_CLEAR(found);
+    PyBuffer_Release(&described);
+    return found;
+}
+
 static PyMethodDef functions[] = {
-    {"answer", answer, METH_VARARGS,
-     "answer(record, layout, names, sequence, maximum): the answer with the message; None if the message is not simple"},
+    {"answers", answers, METH_VARARGS,
+     "answers(records, layout, names, sequences, sizes): answers of receives, up to the first one that is not simple"},
     {NULL},
 };
 

@@ -1,5 +1,5 @@
 from collections.abc import Mapping
 
-def answer(
-    record: bytes, layout: bytes, names: Mapping[bytes, bytes | None], sequence: int, maximum: int, /
-) -> bytes | None: ...
+def answers(
+    records: list[bytes], layout: bytes, names: Mapping[bytes, bytes | None], sequences: list[int], sizes: list[int], /
+) -> list[bytes]: ...

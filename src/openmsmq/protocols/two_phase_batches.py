@@ -50,6 +50,8 @@ class EndBatch:
     def carry_out(self) -> list[bool]:
         """Remove the messages, all or none. Returns for each whether its reply must wait for a sync; an empty list if
         nothing was removed."""
-        waits = [location is not None for location in locations_of(self._queues, self._positions)]
+        locations = locations_of(self._queues, self._positions)
         reading = self._environment.manager.reading
-        return waits if waits and reading.end_batch(self._descriptors, self._queues, self._positions) else []
+        if not locations or not reading.end_batch(self._descriptors, self._queues, self._positions, locations):
+            return []
+        return [location is not None for location in locations]

@@ -410,6 +410,11 @@ class Queue:
         self.available.remove_all(lookup_identifiers)
         self.locked.update(dict.fromkeys(lookup_identifiers, lock))
 
+    def lock_each(self, lookup_identifiers: list[int], locks: list[Lock]) -> None:
+        """Lock available positions, each with an invisible lock of its own."""
+        self.available.remove_all(lookup_identifiers)
+        self.locked.update(zip(lookup_identifiers, locks, strict=True))
+
     def unlock(self, lookup_identifier: int) -> Lock:
         """Make a locked position available again."""
         lock = self.locked.pop(lookup_identifier)

@@ -27,7 +27,7 @@ from openmsmq.queueing.descriptors import (
 )
 from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.outbox import Outbox
-from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, locations_of
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, locations_of, runs
 from openmsmq.queueing.removals import remove_all
 from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.queueing.timers import Timers
@@ -144,8 +144,12 @@ class ReadOperations:
     @staticmethod
     def start_batch(descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> None:
         """Lock messages whose receipt has no side effects, one per descriptor, for a two-phase receive."""
-        for descriptor, queue, position in zip(descriptors, queues, positions, strict=True):
-            queue.lock(position, Lock(LockKind.READ, descriptor, is_alone=True))
+        for queue, start, end in runs(queues):
+            queue.lock_each(
+                positions[start:end],
+                [Lock(LockKind.READ, descriptor, is_alone=True) for descriptor in descriptors[start:end]],
+            )
+        for descriptor, position in zip(descriptors, positions, strict=True):
             descriptor.held.add(position)
             descriptor.taken += 1
 
@@ -161,10 +165,13 @@ class ReadOperations:
             return None
         return None if lock.purge_pending or not lock.is_alone else queue
 
-    def end_batch(self, descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int]) -> bool:
+    def end_batch(
+        self, descriptors: list[OpenQueueDescriptor], queues: list[Queue], positions: list[int],
+        locations: list[int | None],
+    ) -> bool:  # fmt: skip
         """Remove messages for which `fast_path_queue_of` returned a queue, all or none. Returns False, with nothing
         changed, if that fails."""
-        if not remove_all(self._changes, queues, positions, locations_of(queues, positions), locked=True):
+        if not remove_all(self._changes, queues, positions, locations, locked=True):
             return False
         for descriptor, position in zip(descriptors, positions, strict=True):
             descriptor.held.discard(position)
