@@ -1,11 +1,13 @@
 """Check that the names which tests, benchmarks and the demo import from each other and from `src` exist.
 
-Linters do not resolve these imports, because the directories are on the path only when pytest or a script runs.
+Linters do not resolve these imports, because the directories are on the path only when pytest or a script runs. They
+also do not see the imports in strings, which tests run as programs.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -20,6 +22,7 @@ ROOTS = {
     "demo": ("demo", "src"),
 }
 OPTIONAL = {"gssapi", "ldap", "samba"}  # packages that need not be installed
+IN_STRING = re.compile(r"\bfrom (?:openmsmq|msrpc)[\w.]* import (?:\([^)]*\)|\w+(?:, *\w+)*)")
 
 
 @cache
@@ -36,12 +39,24 @@ def names_in(module: Path) -> frozenset[str]:
     return frozenset(found)
 
 
+def imports_in(file: Path) -> Iterator[tuple[int, ast.ImportFrom]]:
+    """Yield each `from … import …`, also in strings, with the line of the statement or of the string."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.lineno, node
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for statement in IN_STRING.findall(node.value):
+                (found,) = ast.parse(statement).body
+                assert isinstance(found, ast.ImportFrom)
+                yield node.lineno, found
+
+
 def problems(file: Path, roots: tuple[str, ...]) -> Iterator[str]:
     """Yield a line for each import of a missing module or name. Of other packages, only the existence is checked."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.ImportFrom) or node.module is None or node.level:
+    for line, node in imports_in(file):
+        if node.module is None or node.level:
             continue
-        at, first = f"{file.relative_to(HOME)}:{node.lineno}", node.module.partition(".")[0]
+        at, first = f"{file.relative_to(HOME)}:{line}", node.module.partition(".")[0]
         places = [HOME / root / node.module.replace(".", "/") for root in roots]
         files = [place.with_suffix(end) for place in places for end in (".py", ".pyi")]
         modules = [path for path in (*files, *(place / "__init__.py" for place in places)) if path.exists()]

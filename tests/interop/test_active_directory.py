@@ -61,6 +61,11 @@ def created(carol: Run, name: str, *more: str) -> str:
     return str(json.loads(carol("queue", "create", "--public", name, "--json", *more))["format_name"])
 
 
+def open_to_all(carol: Run, name: str) -> None:
+    """Let everyone send, which the default for queues of domain users does not."""
+    carol("queue", "grant", name, "everyone", "WriteMessage", "--yes")
+
+
 def query(daemon: Daemon) -> Any:
     return Dispatch("MSMQ.MSMQQuery", "127.0.0.1", daemon.mapper_port, **LOCAL)
 
@@ -92,6 +97,9 @@ def test_a_public_queue_is_found_by_the_attributes_used_by_its_name_and_deleted(
     assert f"dn: CN=news,{MACHINE}" in ldif
     assert {"mSMQJournal: TRUE", "mSMQQueueQuota: -294967296"} <= set(ldif.splitlines())
     assert found(daemon, Label="OF THE day") == ["MQ1\\news"]
+    with daemon.connect(**login(tickets["alice"])) as manager, pytest.raises(AccessDenied, match="WriteMessage"):
+        manager.open(name, "send")
+    open_to_all(carol, name)
     for path in (name, r"DIRECT=OS:MQ1\news"):
         with daemon.connect(**login(tickets["alice"])) as manager, manager.open(path, "send") as queue:
             queue.send(b"by " + path.encode())
@@ -124,6 +132,7 @@ def test_the_global_catalog_has_all_that_is_read_of_queues_and_queue_managers(
 
 def test_a_path_of_ldap_leads_to_a_queue_and_back(daemon: Daemon, carol: Run) -> None:
     name = created(carol, "by path")
+    open_to_all(carol, name)
     info, destination = (
         Dispatch(f"MSMQ.MSMQ{kind}", "127.0.0.1", daemon.mapper_port, **LOCAL) for kind in ("QueueInfo", "Destination")
     )
@@ -275,6 +284,7 @@ def test_while_the_controller_is_down_known_queues_work_and_changes_are_refused(
     directory: DomainController, daemon: Daemon, carol: Run, tickets: dict[str, Path]
 ) -> None:
     name = created(carol, "steady")
+    open_to_all(carol, name)
     held = login(tickets["alice"])
     directory.stop()
     try:
@@ -353,7 +363,7 @@ def test_the_status_lists_present_and_missing_prerequisites(
     found = {(row["thing"], row["said"]): row for row in map(json.loads, ended.stdout.splitlines())}
     missing = [row for row in found.values() if not row["ok"]]
     assert ended.code == 1 and [row["said"] for row in missing] == ["127.0.0.1:9"]
-    assert ("object", MACHINE) in found and ("services", f"host/{domain.HOST}") in found
+    assert ("object", MACHINE) in found and ("services", f"host/{domain.HOST}, host/MQ1") in found
     alone = invoke("domain", "status", **{**settings, "OPENMSMQ_DIRECTORY_CONTROLLERS": directory.address})
     assert alone.code == 0, alone
     assert "kerberos_keytab" in invoke("domain", "status", OPENMSMQ_DATA_DIR=str(tmp_path)).stdout
@@ -402,6 +412,7 @@ def test_a_queue_manager_of_the_domain_sends_to_a_public_queue_of_another_one(
 ) -> None:
     name, port = created(carol, "inbox"), str(daemon.ready["endpoints"]["messages"]["port"])
     carol("queue", "grant", name, "carol@rig.test", "FullControl", "--yes")
+    open_to_all(carol, name)  # the other queue manager does not sign the message
     settings = options(directory, directory.keytab(domain.OTHER_SERVICE), name="OTHER")
     way = ("--peers", "MQ1=127.0.0.1", "--peer-message-port", port)  # no name of the domain resolves here
     with (

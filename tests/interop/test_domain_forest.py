@@ -32,13 +32,13 @@ GUEST = f"CN=Guest,CN=Users,{CHILD}"
 
 _CLIENT = """
 import json, logging, sys, time
-from openmsmq.directory.active.locating import Found, dns_services
-from openmsmq.directory.active.session import Login, Scope, ping
+from openmsmq.directory.active.locating import DnsControllers, dns_services
+from openmsmq.directory.active.session import LdapCredentials, Scope, ping
 from openmsmq.directory.provider import DirectoryError
 from openmsmq.server.controllers import controllers
 
 logging.basicConfig(stream=sys.stderr)
-asked, _ = controllers(Found("rig.test", dns_services(), ping, time.monotonic), Login())
+asked, _ = controllers(DnsControllers("rig.test", dns_services(), ping, time.monotonic), LdapCredentials())
 started = time.monotonic()
 try:
     found = asked.{kind}_now(lambda session: {question})

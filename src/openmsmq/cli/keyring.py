@@ -35,19 +35,16 @@ _data_dir = click.option(
 )
 
 
-#: Commands that may prepare a data directory for the first start of its daemon, as `openmsmq user add` may.
-_PREPARING = (("certificates", "register"), ("keys", "register"), ("keys", "export"))
-
-
-def _configuration(context: click.Context, config: Path | None, data_dir: Path | None) -> Configuration:
-    """Raises UsageError, NoDataDirectory."""
+def _configuration(config: Path | None, data_dir: Path | None) -> Configuration:
+    """Raises UsageError."""
     try:
-        found = load(config, options={"data_dir": data_dir})
+        return load(config, options={"data_dir": data_dir})
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-    if (context.info_name, context.invoked_subcommand) not in _PREPARING:
-        demand(found.data_dir)
-    return found
+
+
+# `register` and `export` of keys may prepare a data directory for the first start of its daemon, as `openmsmq user add`
+# may; --domain needs none. All other commands demand one.
 
 
 @click.group()
@@ -60,7 +57,7 @@ def certificates(context: click.Context, config: Path | None, data_dir: Path | N
     A signed message counts as authentic if its certificate is registered for its sender. OWNER is a user of
     `openmsmq user`, a SID, or the GUID of a queue manager. A running daemon notices changes.
     """
-    context.obj = _configuration(context, config, data_dir)
+    context.obj = _configuration(config, data_dir)
 
 
 @certificates.command("list")
@@ -69,7 +66,7 @@ def certificates(context: click.Context, config: Path | None, data_dir: Path | N
 def certificates_list(configuration: Configuration, as_json: bool) -> None:
     """List registered certificates with their owners."""
     rows = []
-    for owner, entries in sorted(CertificatesFile(configuration.data_dir).all().items()):
+    for owner, entries in sorted(CertificatesFile(demand(configuration.data_dir)).all().items()):
         for entry in entries:
             subject, bits, until = describe(entry.certificate)
             rows.append({"owner": owner, "digest": entry.digest.hex(), "subject": subject, "rsa_bits": bits,
@@ -115,7 +112,7 @@ def certificates_register(configuration: Configuration, owner: str, file: Path, 
 def certificates_export(configuration: Configuration, owner: str, digest: str) -> None:
     """Write a registered certificate to standard output, PEM."""
     wanted = _digest(digest)
-    for entry in CertificatesFile(configuration.data_dir).all().get(_owner(configuration, owner), ()):
+    for entry in CertificatesFile(demand(configuration.data_dir)).all().get(_owner(configuration, owner), ()):
         if entry.digest == wanted:
             echo(pem_of(entry.certificate).rstrip("\n"), multiline=True)
             return
@@ -132,7 +129,7 @@ def certificates_remove(configuration: Configuration, owner: str, digest: str, d
     if domain:
         wanted = _digest(digest)
         _change_in_domain(configuration, owner, lambda directory, sid: directory.remove_certificate(sid, wanted))
-    elif not CertificatesFile(configuration.data_dir).remove(_owner(configuration, owner), _digest(digest)):
+    elif not CertificatesFile(demand(configuration.data_dir)).remove(_owner(configuration, owner), _digest(digest)):
         raise click.ClickException(f"{owner} has no certificate {digest}; `openmsmq certificates list` lists all")
 
 
@@ -146,7 +143,7 @@ def keys(context: click.Context, config: Path | None, data_dir: Path | None) -> 
     Other queue managers encrypt messages to this one with its public keys; it encrypts messages to them with theirs.
     QUEUE-MANAGER is a GUID, as `openmsmq machine` shows it. A running daemon notices changes.
     """
-    context.obj = _configuration(context, config, data_dir)
+    context.obj = _configuration(config, data_dir)
 
 
 @keys.command("list")
@@ -154,7 +151,7 @@ def keys(context: click.Context, config: Path | None, data_dir: Path | None) -> 
 @click.pass_obj
 def keys_list(configuration: Configuration, as_json: bool) -> None:
     """List the keys of this queue manager and the known keys of others."""
-    found = [("this queue manager", key) for key in KeyFiles(configuration.data_dir).public_keys()]
+    found = [("this queue manager", key) for key in KeyFiles(demand(configuration.data_dir)).public_keys()]
     for identifier, entries in sorted(PeerKeysFile(configuration.data_dir).all().items()):
         found += [(str(UUID(bytes_le=identifier)), key) for key in entries]
     rows = [_key_row(owner, key) for owner, key in found]
@@ -198,7 +195,7 @@ def keys_register(configuration: Configuration, queue_manager: str, file: Path) 
 @click.pass_obj
 def keys_remove(configuration: Configuration, queue_manager: str) -> None:
     """Delete the public keys of QUEUE-MANAGER."""
-    if not PeerKeysFile(configuration.data_dir).remove(_guid(queue_manager)):
+    if not PeerKeysFile(demand(configuration.data_dir)).remove(_guid(queue_manager)):
         raise click.ClickException(f"no key of {queue_manager} is known; `openmsmq keys list` has them all")
 
 
