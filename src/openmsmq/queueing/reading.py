@@ -27,7 +27,7 @@ from openmsmq.queueing.descriptors import (
 )
 from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.outbox import Outbox
-from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, locations_of, runs
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Lock, LockKind, Queue, QueueKind, runs
 from openmsmq.queueing.removals import remove_all
 from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.queueing.timers import Timers
