@@ -15,8 +15,9 @@ from openmsmq.cli import keyring
 SID = "S-1-5-21-1-2-3-1001"
 
 
-def test_a_certificate_is_removed_from_the_domain_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "settings.json").write_text("{}")
+def test_a_certificate_is_removed_from_the_domain_without_a_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changes: list[tuple[str, Callable[..., Any]]] = []
     monkeypatch.setattr(keyring, "_change_in_domain", lambda _, owner, change: changes.append((owner, change)))
     checked("certificates", "--data-dir", str(tmp_path), "remove", SID, "0a" * 16, "--domain")

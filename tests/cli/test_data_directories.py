@@ -13,12 +13,13 @@ from daemon import Daemon
 READERS = (
     ("alarms",), ("alarms", "--history"), ("audit",), ("user", "list"), ("user", "group", "list"), ("token", "list"),
     ("settings",), ("machine", "permissions"), ("backup", "copy"), ("certificates", "list"), ("keys", "list"),
-    ("directory", "queues"),
+    ("certificates", "export", "S-1-1-0", "0a" * 16), ("directory", "queues"),
 )  # fmt: skip
 WRITERS = (
     ("user", "remove", "alice"), ("user", "admin", "alice"), ("user", "group", "join", "g", "alice"),
     ("token", "revoke", "x"), ("token", "create", "x", "--user", "alice"),
     ("machine", "grant", "everyone", "CreateQueue"), ("keys", "remove", "00000000-0000-0000-0000-000000000001"),
+    ("certificates", "remove", "S-1-1-0", "0a" * 16),
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import tarfile
+import textwrap
 import tomllib
 import urllib.request
 from collections.abc import Iterator
@@ -342,6 +343,26 @@ class Pod:
 def free_offset() -> int:
     """Return a port offset with which all standard ports are free."""
     return free_port() - STANDARD_PORTS["web_port"]
+
+
+def test_users_are_added_before_the_first_start_and_kept_at_the_next(tmp_path: Path) -> None:
+    """The script of the init container, without helm: only a tag of a template around it depends on values."""
+    template = (CHART / "templates" / "statefulset.yaml").read_text()
+    script = textwrap.dedent(template.partition("            - |\n")[2].partition("          securityContext:")[0])
+    users, data = tmp_path / "users", tmp_path / "data"
+    for place in (users, data):
+        place.mkdir()
+    script = script.replace("/run/secrets/openmsmq/users", str(users)).replace("/var/lib/openmsmq", str(data))
+    (users / "alice").write_text("s3cret\n")
+    environment = {
+        "PATH": f"{PROGRAMS}:{os.environ['PATH']}", "ADMINISTRATORS": "alice", "OPENMSMQ_DATA_DIR": str(data)
+    }  # fmt: skip
+    for more in ("bob", "carol"):
+        (users / more).write_text("other")
+        subprocess.run(["sh", "-euc", script], env=environment, check=True)
+    listed = json.loads((data / "users.json").read_text())["users"]
+    administrators = {user["name"]: user.get("administrator", False) for user in listed}
+    assert administrators == {"alice": True, "bob": False, "carol": False}
 
 
 @pytest.mark.slow
