@@ -142,7 +142,7 @@ lint: $(STAMP)
 	@$(BIN)/mypy demo
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/codespell
-	@$(BIN)/shellcheck packaging/ocf/openmsmq tools/ensure
+	@[ "$$(uname -m)" != x86_64 ] || $(BIN)/shellcheck packaging/ocf/openmsmq tools/ensure
 
 # Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
 bench: java jdk compiled connector
