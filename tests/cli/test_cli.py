@@ -519,3 +519,20 @@ def test_administrator_rights_are_granted_and_revoked(run, service):
         run(*options, "admin", *arguments)
         run("machine", "connect", "--user", "chief", OPENMSMQ_PASSWORD="secret", code=code)
     assert "no user" in run(*options, "admin", "nobody", code=1)
+
+
+def test_a_second_interrupt_does_not_disturb_the_end():
+    """As of `timeout -s INT`, which signals the process and then its group."""
+    program = """
+import atexit, os, signal
+from openmsmq.cli import root
+
+def interrupted(**_):
+    os.kill(os.getpid(), signal.SIGINT)
+
+atexit.register(interrupted)
+root.cli = interrupted
+root.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

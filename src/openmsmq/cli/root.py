@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 
 import click
@@ -62,6 +63,7 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one during the exit would show a traceback
         click.echo("interrupted", err=True)
         sys.exit(130)
     except BrokenPipeError:
