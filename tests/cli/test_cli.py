@@ -530,6 +530,7 @@ from openmsmq.cli import root
 def interrupted(**_):
     os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs in the background of a shell
 atexit.register(interrupted)
 root.cli = interrupted
 root.main()
