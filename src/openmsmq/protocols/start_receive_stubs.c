@@ -60,21 +60,38 @@ static bool is_simple(Message *message, const Py_buffer *stored)
         && !memcmp(record + layout->connector, no_connector, GUID);
 }
 
-/* The key of the UserHeader of a message: its machine, and its names with their sizes. NULL with an exception set on
-   failure. */
-static PyObject *names_of(const Message *message)
+/* The key of a UserHeader: the machine of a message, the sizes of its names, and the names, which follow each other in its
+   record. */
+enum { NAME_SIZES = 4 * 3 };
+
+static size_t size_of_names(const Message *message)
 {
-    enum { SIZES = 4 * 3 };
     const Part *first = &message->parts[DESTINATION], *last = &message->parts[RESPONSE];
-    size_t texts = (size_t)(last->data + last->size - first->data);
-    PyObject *key = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(GUID + SIZES + texts));
+    return (size_t)(last->data + last->size - first->data);
+}
+
+/* NULL with an exception set on failure. */
+static PyObject *key_of(const Message *message)
+{
+    size_t names = size_of_names(message);
+    PyObject *key = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(GUID + NAME_SIZES + names));
     if (key == NULL)
         return NULL;
     char *into = PyBytes_AS_STRING(key);
     memcpy(into, message->fixed + message->layout->machine, GUID);
-    memcpy(into + GUID, message->fixed + message->layout->lengths + 4 * DESTINATION, SIZES);
-    memcpy(into + GUID + SIZES, first->data, texts);
+    memcpy(into + GUID, message->fixed + message->layout->lengths + 4 * DESTINATION, NAME_SIZES);
+    memcpy(into + GUID + NAME_SIZES, message->parts[DESTINATION].data, names);
     return key;
+}
+
+static bool is_key_of(const PyObject *key, const Message *message)
+{
+    size_t names = size_of_names(message);
+    const char *from = PyBytes_AS_STRING(key);
+    return (size_t)PyBytes_GET_SIZE(key) == GUID + NAME_SIZES + names
+        && !memcmp(from, message->fixed + message->layout->machine, GUID)
+        && !memcmp(from + GUID, message->fixed + message->layout->lengths + 4 * DESTINATION, NAME_SIZES)
+        && !memcmp(from + GUID + NAME_SIZES, message->parts[DESTINATION].data, names);
 }
 
 /* ----------------------------------------------------------------------------------------------------- the packet */
@@ -226,35 +243,23 @@ static PyObject *with_names(Message *message, PyObject *user, uint64_t sequence)
     return result;
 }
 
-/* Names as `names_of` encodes them, and their UserHeader. */
+/* A UserHeader and its key. */
 typedef struct {
-    PyObject *names, *user;
+    PyObject *key, *user;
 } Known;
-
-static bool are_names_of(const PyObject *known, const Message *message)
-{
-    enum { SIZES = 4 * 3 };
-    const Part *first = &message->parts[DESTINATION], *last = &message->parts[RESPONSE];
-    size_t texts = (size_t)(last->data + last->size - first->data);
-    const char *names = PyBytes_AS_STRING(known);
-    return (size_t)PyBytes_GET_SIZE(known) == GUID + SIZES + texts
-        && !memcmp(names, message->fixed + message->layout->machine, GUID)
-        && !memcmp(names + GUID, message->fixed + message->layout->lengths + 4 * DESTINATION, SIZES)
-        && !memcmp(names + GUID + SIZES, first->data, texts);
-}
 
 /* Look up the UserHeader of a message, unless it is that of the message before. Returns whether it succeeds; otherwise,
    an exception is set. */
 static bool look_up(Known *known, const Message *message, PyObject *names)
 {
-    if (known->names != NULL && are_names_of(known->names, message))
+    if (known->key != NULL && is_key_of(known->key, message))
         return true;
     Py_CLEAR(known->user);
-    Py_XSETREF(known->names, names_of(message));
-    if (known->names != NULL)
-        known->user = PyObject_GetItem(names, known->names);
+    Py_XSETREF(known->key, key_of(message));
+    if (known->key != NULL)
+        known->user = PyObject_GetItem(names, known->key);
     if (known->user == NULL)
-        Py_CLEAR(known->names);
+        Py_CLEAR(known->key);
     return known->user != NULL;
 }
 
@@ -293,7 +298,7 @@ static bool answer_all(PyObject *found, PyObject *records, const Layout *layout,
         succeeds = one != NULL && (ends || PyList_Append(found, one) == 0);
         Py_XDECREF(one);
     }
-    Py_XDECREF(known.names);
+    Py_XDECREF(known.key);
     Py_XDECREF(known.user);
     return succeeds;
 }
