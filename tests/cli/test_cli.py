@@ -522,7 +522,7 @@ def test_administrator_rights_are_granted_and_revoked(run, service):
 
 
 def test_a_second_interrupt_does_not_disturb_the_end():
-    """As of `timeout -s INT`, which signals the process and then its group."""
+    """`timeout -s INT` sends two signals: one to the process and one to its group."""
     program = """
 import atexit, os, signal
 from openmsmq.cli import root

@@ -411,7 +411,7 @@ def test_a_transactional_message_is_taken_before_the_sync_to_be_numbered(world: 
 
 
 def test_a_message_in_transit_leaves_after_the_sync(world: World) -> None:
-    """Its source has numbered it, so it is not numbered here."""
+    """The source of the message has assigned its number, so this queue manager does not."""
     queue = world.manager.changes.outgoing_for(names.parse_format_name(THERE))
     message = Message(
         identifier=b"\7" * 20,

@@ -43,8 +43,8 @@ def _configuration(config: Path | None, data_dir: Path | None) -> Configuration:
         raise click.UsageError(str(error)) from None
 
 
-# `register` and `export` of keys may prepare a data directory for the first start of its daemon, as `openmsmq user add`
-# may; --domain needs none. All other commands demand one.
+# `certificates register`, `keys register` and `keys export` may prepare a data directory for the first start of its
+# daemon, as `openmsmq user add` may. With --domain, a command needs none. The others require one.
 
 
 @click.group()
