@@ -118,7 +118,9 @@ def remove() -> None:
 
 
 def lacking() -> str | None:
-    """Return what is missing for the build; None if nothing is."""
+    """Return what prevents the build; None if nothing does."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "a Python without the global interpreter lock"  # it has no stable ABI
     if not shutil.which((sysconfig.get_config_var("CC") or "cc").split()[0]):
         return "no C compiler"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():

@@ -6,6 +6,7 @@ import http.client
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -101,6 +102,16 @@ def test_a_login_link_is_valid_for_15_minutes_and_only_the_latest_works(tmp_path
     assert secret not in file.read_text() and file.stat().st_mode & 0o777 == 0o600
     file.write_text("damaged")
     assert redeem_link(tmp_path, secret) is None
+
+
+@pytest.mark.parametrize("given", [("quickstart",), ("serve", "--data-dir")], ids=["quickstart", "serve"])
+def test_a_python_without_its_lock_is_refused_before_anything_changes(
+    given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    refused = invoke(*given, str(tmp_path / "data"))
+    assert refused.code == 2 and "set PYTHON_GIL=1" in refused.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_user_who_is_not_an_administrator_does_not_become_one(tmp_path: Path) -> None:

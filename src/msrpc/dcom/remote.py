@@ -28,6 +28,7 @@ from msrpc.ndr import Interface, Operation
 from msrpc.rpc.aio import AsyncConnection, connect
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.pdu import SyntaxId
+from msrpc.waiting import outcome_of
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +230,7 @@ class RemoteProcesses:
         if known is None:
             self._take(key[0])
             known = self._exporters[key] = asyncio.ensure_future(self._made(key, make))
-        return await asyncio.shield(known)
+        return await outcome_of(known)
 
     async def _made(self, key: _Key, make: Callable[[], Awaitable[RemoteExporter]]) -> RemoteExporter:
         """Create an exporter; forget it if it cannot be reached. Raises as `exporter_of`."""

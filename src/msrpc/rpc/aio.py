@@ -29,6 +29,7 @@ from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import NDR, AuthLevel, SyntaxId
 from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
+from msrpc.waiting import outcome_of
 
 
 class AsyncConnection(asyncio.Protocol):
@@ -103,7 +104,7 @@ class AsyncConnection(asyncio.Protocol):
                 )
                 self._binding = asyncio.get_running_loop().create_future()
                 self._flush()
-                await asyncio.shield(self._binding)
+                await outcome_of(self._binding)
                 if interface not in self._core.contexts:
                     raise BindError(f"the server does not offer {interface}")
         self._interface = interface

@@ -38,13 +38,14 @@ def quickstart(directory: Path, name: str, port_offset: int) -> None:
     """
     from openmsmq.accounts.users import UsersFile
     from openmsmq.server.config import ConfigurationError
-    from openmsmq.server.daemon import run
+    from openmsmq.server.daemon import check_interpreter, run
     from openmsmq.server.loading import load
 
     options: dict[str, Any] = {
         "data_dir": directory, "port_offset": port_offset, "web": True, "log_level": "warning"
     }  # fmt: skip
     try:
+        check_interpreter()
         configuration = load(None, options=options)
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         password = _add_administrator(UsersFile(configuration.users_path), name)

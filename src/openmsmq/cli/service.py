@@ -45,9 +45,10 @@ def serve(config: Path | None, **options: Any) -> None:
     Prints one line of JSON when it accepts calls; logs go to standard error. Every setting can also be given in
     --config (rpc_port = 2103) or in the environment (OPENMSMQ_RPC_PORT=2103).
     """
-    from openmsmq.server.daemon import run
+    from openmsmq.server.daemon import check_interpreter, run
 
     try:
+        check_interpreter()
         configuration = load(config, options=options)
         check_interfaces(configuration)
         code = run(configuration)  # finds settings that do not match the store

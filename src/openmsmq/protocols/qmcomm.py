@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import ClassVar
 from uuid import UUID
 
@@ -10,6 +9,7 @@ from msrpc.ndr import NULL
 from msrpc.rpc.association import NULL_HANDLE, Holder
 from msrpc.rpc.call import Call
 from msrpc.rpc.faults import Fault
+from msrpc.waiting import outcome_of
 from openmsmq.conversion.propvariants import pack_properties, unpack_properties
 from openmsmq.conversion.queue_format import UNKNOWN, from_queue_format, to_queue_format
 from openmsmq.conversion.send_buffer import NULL_UOW, utf16_length
@@ -248,7 +248,7 @@ class QmComm(NdrInterface):
         if self.environment.coordinator.is_distributed(transaction):
             handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
             # The commit continues if the client disconnects, whether it has been decided or not.
-            self.answer_later(call, q, asyncio.shield(self.environment.spawn(self._commit(transaction))))
+            self.answer_later(call, q, outcome_of(self.environment.spawn(self._commit(transaction))))
             return None
         self.manager.transactions.commit(transaction)
         handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)

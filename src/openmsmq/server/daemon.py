@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -399,6 +400,15 @@ def announce(daemon: Daemon) -> None:
         "restart_seconds": round(daemon.restart_seconds, 3),
     }
     print(json.dumps(line), flush=True)
+
+
+def check_interpreter() -> None:
+    """Raise ConfigurationError if Python runs threads in parallel: those of the daemon rely on the lock."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise ConfigurationError(
+            "the queue manager does not run on a Python without the global interpreter lock; "
+            "set PYTHON_GIL=1 in the environment, or use the usual build of Python, which is also faster"
+        )
 
 
 def allow_connections() -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from msrpc.waiting import outcome_of
 from openmsmq.client import operations, qm2qm
 from openmsmq.client.calls import (
     CALL_FAILURES,
@@ -129,14 +130,14 @@ class PeerSession:
         steps = self._queue.start(action, timeout=timeout, cursor=cursor, request=request)
         start = self._spawn(self._run(steps))
         try:
-            taken: TakenMessage = await asyncio.shield(start)
+            taken: TakenMessage = await outcome_of(start)
         except asyncio.CancelledError:
             self._spawn(self._withdraw(start, request))
             raise
         status = accept(taken.message)
         if taken.request is not None:
             try:
-                await asyncio.shield(self._spawn(self._run(self._queue.end(taken.request, status == HResult.MQ_OK))))
+                await outcome_of(self._spawn(self._run(self._queue.end(taken.request, status == HResult.MQ_OK))))
             except MsmqError as error:
                 # Without a reply, the message may have been removed: delivering it twice is better than losing it #
                 # (deviation D-73). Otherwise [MS-MQMP] 3.1.5.3: the result of RemoteQMEndReceive.
