@@ -14,7 +14,6 @@ from msrpc.idl.python_emitter import (
     is_wchar,
     python_expression,
     scalar_format,
-    selector,
 )
 
 LARGEST_COUNT = 0x7FFFFFFF  # maximum elements if counts have 64 bits
@@ -157,7 +156,8 @@ class Decoder(Emitter):
                 self.line(f"{target}, p = {function}(b, p, s, {owner}.{f.switch})")
                 self.modulus, self.remainder = 1, 0
             case w.Union() as union:
-                self._union_body(union, selector(f, owner), owner, where, f.switch_follows)
+                self.flush()
+                self._union_body(union, self.selector(f, owner), owner, where, f.switch_follows)
             case w.Array(fixed=fixed) as array if fixed is not None:
                 self.flush()
                 self._counted(array, str(fixed), target, owner, f"{where}.{f.name}")
@@ -165,7 +165,6 @@ class Decoder(Emitter):
                 raise IdlError(f"{where}: no codec for {f.type}")
 
     def _union_body(self, union: w.Union, switch: str, owner: str, where: str, follows: bool = False) -> None:
-        self.flush()
         if not union.encapsulated:
             tag = self.local("t")
             if union.ndr64:
@@ -215,7 +214,7 @@ class Decoder(Emitter):
                 self.line(f"p = {function}({target}, b, p, s, {owner}.{f.switch})")
                 self.forget_alignment()
             case w.Union() as union:
-                self._union_deferred(union, selector(f, owner), owner, where)
+                self._union_deferred(union, self.selector(f, owner), owner, where)
             case w.Array(element=element):
                 self._elements_deferred(element, target, owner, f"{where}.{f.name}")
 

@@ -108,11 +108,6 @@ def python_expression(expression: s.Expression, owner: str) -> str:
     raise IdlError(f"{expression} is not an expression over fields")
 
 
-def selector(union: w.Field, owner: str) -> str:
-    """Return the expression that selects the arm of a union that is a member of `owner`."""
-    return f"{owner}.{union.switch}" if union.selector is None else python_expression(union.selector, owner)
-
-
 class Symbols:
     """Names that the generated module must define or import besides its classes and functions."""
 
@@ -159,6 +154,15 @@ class Emitter(ABC):
     def local(self, stem: str) -> str:
         self.counter += 1
         return f"{stem}{self.counter}"
+
+    def selector(self, union: w.Field, owner: str) -> str:
+        """Return what selects the arm of a union that is a member of `owner`; a calculated one becomes a local, because
+        each arm is compared with it."""
+        if union.selector is None:
+            return f"{owner}.{union.switch}"
+        found = self.local("v")
+        self.line(f"{found} = {python_expression(union.selector, owner)}")
+        return found
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

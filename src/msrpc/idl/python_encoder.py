@@ -15,7 +15,6 @@ from msrpc.idl.python_emitter import (
     is_wchar,
     python_expression,
     scalar_format,
-    selector,
 )
 
 
@@ -166,7 +165,7 @@ class Encoder(Emitter):
                 self.line(f"{self.symbols.use(union, f'_e_{union.name}')}(w, {value}, s, {owner}.{f.switch})")
                 self.modulus, self.remainder = 1, 0
             case w.Union() as union:
-                self._union_body(union, selector(f, owner), owner, where)
+                self._union_body(union, self.selector(f, owner), owner, where)
             case w.Array(fixed=fixed, element=element, varying=True) as array if fixed is not None:
                 self.flush()
                 where = f"{where}.{f.name}"
@@ -224,7 +223,7 @@ class Encoder(Emitter):
                 self.line(f"{self.symbols.use(union, f'_g_{union.name}')}(w, {value}, s, {owner}.{f.switch})")
                 self.forget_alignment()
             case w.Union() as union:
-                self._union_deferred(union, selector(f, owner), owner, where)
+                self._union_deferred(union, self.selector(f, owner), owner, where)
             case w.Array(element=element):
                 self._elements_deferred(element, value, owner, f"{where}.{f.name}")
 
