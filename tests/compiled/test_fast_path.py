@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +34,7 @@ from openmsmq.protocols.qm2qm import PCTX_REMOTEREAD_HANDLE_TYPE
 from openmsmq.protocols.qm2qm import RR_ACK as RR_ACK_OF_SESSION
 from openmsmq.protocols.qm2qm import RR_NACK as RR_NACK_OF_SESSION
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
+from paired_transport import PairedTransport
 from protocols.clients import Server, queue_format
 
 OPEN = m.qmcomm.operation("rpc_QMOpenQueueInternal")
@@ -129,47 +129,14 @@ class Connection:
         return [handle for handle, entry in entries.items() if entry[0] == PCTX_REMOTEREAD_HANDLE_TYPE]
 
 
-class Transport:
-    """A transport that records the bytes that a real one would send later."""
-
-    def __init__(self, near: socket.socket) -> None:
-        self.near = near
-        self.later: list[bytes] = []
-        self.closed = False
-
-    def get_extra_info(self, name: str) -> Any:
-        return {"socket": self.near, "peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 2103)}[name]
-
-    def get_write_buffer_size(self) -> int:
-        return sum(map(len, self.later))
-
-    def write(self, data: bytes) -> None:
-        self.later.append(data)
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def abort(self) -> None:
-        self.closed = True
-
-    close = abort
-
-    def pause_reading(self) -> None:
-        pass
-
-    resume_reading = pause_reading
-
-
 class SocketConnection(Connection):
     """A connection with real sockets: native code reads requests and sends replies."""
 
     def __init__(self, manager: Server, rpc: RpcServer, caller: RpcCaller) -> None:
         self.manager, self.rpc, self.client = manager, rpc, ClientConnection()
         rpc.poller = rpc.poller or requests.Poller()
-        near, self.far = socket.socketpair()
-        self.far.setblocking(False)
-        near.setblocking(False)
-        self.transport = Transport(near)
+        self.transport = PairedTransport()
+        self.far = self.transport.far
         self.protocol = _Connection(rpc, rpc.interfaces)
         self.protocol.connection_made(self.transport)  # type: ignore[arg-type]
         core = self.protocol._core
@@ -194,7 +161,7 @@ class SocketConnection(Connection):
         with contextlib.suppress(BlockingIOError):
             while part := self.far.recv(1 << 20):
                 parts.append(part)
-        parts += self.transport.later
+        parts.append(bytes(self.transport.later))
         self.transport.later.clear()
         return b"".join(parts)
 

@@ -29,6 +29,7 @@ from msrpc.rpc.pdu import HEADER_SIZE, NDR, NDR64, PFC_WHOLE, AuthLevel, Header,
 from msrpc.rpc.security import Identity
 from msrpc.rpc.server import RpcServer, _Connection
 from msrpc.rpc.whole_pdus import request, request_in_python, response, response_in_python
+from paired_transport import PairedTransport
 
 IS_COMPILED = find_spec("msrpc.rpc.requests") is not None
 if IS_COMPILED:
@@ -148,39 +149,6 @@ class Batches:
         return len(answers)
 
 
-class Transport:
-    """A transport over a pair of sockets. It keeps what a real one would send later."""
-
-    def __init__(self) -> None:
-        self.near, self.far = socket.socketpair()
-        for end in (self.near, self.far):
-            end.setblocking(False)
-        self.later = bytearray()
-        self.closed = False
-
-    def get_extra_info(self, name: str) -> Any:
-        return {"socket": self.near, "peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 2103)}[name]
-
-    def get_write_buffer_size(self) -> int:
-        return len(self.later)
-
-    def write(self, data: bytes) -> None:
-        self.later += data
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def abort(self) -> None:
-        self.closed = True
-
-    close = abort
-
-    def pause_reading(self) -> None:
-        """The client sends only what the poller or the protocol then reads."""
-
-    resume_reading = pause_reading
-
-
 class Side:
     """A server and its clients, whose connections C code reads, or only Python code does."""
 
@@ -189,10 +157,10 @@ class Side:
         self.rpc = RpcServer(InterfaceTable(self.toys), random=counter_random(), limits=LIMITS)
         self.rpc.calls.together = Batches()
         self.rpc.poller = requests.Poller()
-        self.clients: list[tuple[_Connection, Transport, bytearray]] = []
+        self.clients: list[tuple[_Connection, PairedTransport, bytearray]] = []
         group = 0
         for caller in (UNAUTHENTICATED, ALICE):
-            transport, client = Transport(), ClientConnection(assoc_group_id=group)
+            transport, client = PairedTransport(), ClientConnection(assoc_group_id=group)
             protocol = _Connection(self.rpc, self.rpc.interfaces)
             protocol.connection_made(transport)  # type: ignore[arg-type]
             if not in_c:
