@@ -18,6 +18,7 @@ from typing import Any
 
 import fork_server
 import openmsmq
+from openmsmq.server.config import STANDARD_PORTS
 from tallies import tally
 from waiting import START
 from waiting import eventually as eventually
@@ -152,6 +153,16 @@ def free_port(*hosts: str) -> int:
             for host in hosts:
                 stack.enter_context(socket.create_server((host, port)))
             return port
+
+
+def free_offset() -> int:
+    """Return a port offset with which all standard ports are free."""
+    while True:
+        offset = free_port() - STANDARD_PORTS["web_port"]
+        with ExitStack() as stack, suppress(OSError):
+            for port in set(STANDARD_PORTS.values()):
+                stack.enter_context(socket.create_server(("127.0.0.1", port + offset)))
+            return offset
 
 
 @contextmanager

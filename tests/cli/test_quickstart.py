@@ -14,7 +14,7 @@ import pytest
 
 import openmsmq
 from command_line import command, invoke
-from daemon import Daemon, free_port
+from daemon import Daemon, free_offset
 from openmsmq.accounts.login_links import SECONDS, create_link, redeem_link
 from openmsmq.admin.alarm_rules import ALARM_RULES_FILE, AlarmRulesFile
 from openmsmq.admin.alarms import Alarms, document_of, write_alarms
@@ -60,13 +60,8 @@ class Quickstart:
         return said
 
 
-def offset() -> str:
-    """A port offset with which the standard ports are most likely free."""
-    return str(max(20_000, free_port() - 25_000))
-
-
 def test_one_command_sets_everything_up_and_its_link_logs_in_once(tmp_path: Path) -> None:
-    started = Quickstart(tmp_path / "data", "--port-offset", offset())
+    started = Quickstart(tmp_path / "data", "--port-offset", str(free_offset()))
     secret = urlsplit(started.link).fragment
     assert len(secret) > 40 and secret not in urlsplit(started.link)._replace(fragment="").geturl()
     password = re.search(r"admin, password (\S+)", started.said).group(1)  # type: ignore[union-attr]
@@ -81,7 +76,7 @@ def test_one_command_sets_everything_up_and_its_link_logs_in_once(tmp_path: Path
     assert second.status == 401 and not second.headers["set-cookie"]
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
     assert secret not in started.stop()
-    again = Quickstart(tmp_path / "data", "--port-offset", offset())
+    again = Quickstart(tmp_path / "data", "--port-offset", str(free_offset()))
     assert "password" not in again.said, "the administrator is there already"
     assert again.post(urlsplit(again.link).fragment).status == 303
     with openmsmq.connect("127.0.0.1", again.port("qmcomm"), user="admin", password=password) as manager:

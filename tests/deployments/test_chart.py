@@ -25,9 +25,9 @@ import yaml
 
 import openmsmq
 from console.certificate import self_signed
-from daemon import eventually, free_port
+from daemon import eventually, free_offset
 from openmsmq.protection.policy import CryptoPolicy
-from openmsmq.server.config import STANDARD_PORTS, Configuration
+from openmsmq.server.config import Configuration
 from openmsmq.server.loading import load
 from requirements import library, missing, program
 from test_documents import parse
@@ -338,11 +338,6 @@ class Pod:
                 return bool(answer.status == 200)
         except OSError:
             return False
-
-
-def free_offset() -> int:
-    """Return a port offset with which all standard ports are free."""
-    return free_port() - STANDARD_PORTS["web_port"]
 
 
 def test_users_are_added_before_the_first_start_and_kept_at_the_next(tmp_path: Path) -> None:
