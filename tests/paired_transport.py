@@ -7,23 +7,24 @@ from typing import Any
 
 
 class PairedTransport:
-    """A transport over a pair of sockets; the client has `far`. `later` is what a real transport would send later."""
+    """A transport over a pair of sockets; the client has `far`. `later` has the writes that a real transport would
+    send later."""
 
     def __init__(self) -> None:
         self.near, self.far = socket.socketpair()
         for end in (self.near, self.far):
             end.setblocking(False)
-        self.later = bytearray()
+        self.later: list[bytes] = []
         self.closed = False
 
     def get_extra_info(self, name: str) -> Any:
         return {"socket": self.near, "peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 2103)}[name]
 
     def get_write_buffer_size(self) -> int:
-        return len(self.later)
+        return sum(map(len, self.later))
 
     def write(self, data: bytes) -> None:
-        self.later += data
+        self.later.append(bytes(data))
 
     def is_closing(self) -> bool:
         return self.closed

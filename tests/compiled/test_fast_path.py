@@ -161,7 +161,7 @@ class SocketConnection(Connection):
         with contextlib.suppress(BlockingIOError):
             while part := self.far.recv(1 << 20):
                 parts.append(part)
-        parts.append(bytes(self.transport.later))
+        parts += self.transport.later
         self.transport.later.clear()
         return b"".join(parts)
 

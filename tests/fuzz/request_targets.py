@@ -195,7 +195,7 @@ class Side:
         self.rpc.flush()
         for _, transport, said in self.clients:
             said += _received(transport.far)
-            said += transport.later
+            said += b"".join(transport.later)
             transport.later.clear()
 
     @property
