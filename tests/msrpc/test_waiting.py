@@ -17,7 +17,7 @@ from msrpc.waiting import outcome_of
 
 @pytest.fixture
 def unnoticed() -> list[dict[str, Any]]:
-    """What `run` found that asyncio would have logged with a traceback."""
+    """Errors that asyncio would have logged with a traceback; `run` collects them."""
     return []
 
 
@@ -26,7 +26,6 @@ def run(work: Any, unnoticed: list[dict[str, Any]]) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: unnoticed.append(context))
         await work
         gc.collect()
-        await asyncio.sleep(0)
 
     asyncio.run(watched())
 
@@ -45,16 +44,18 @@ def test_every_waiter_gets_the_outcome(unnoticed: list[dict[str, Any]]) -> None:
 
 
 def test_work_continues_and_may_fail_without_its_waiter(unnoticed: list[dict[str, Any]]) -> None:
-    async def fails() -> None:
-        await asyncio.sleep(0.01)
+    async def fails(late: asyncio.Event) -> None:
+        await late.wait()
         raise RpcConnectionError("too late")
 
     async def work() -> None:
-        going = asyncio.ensure_future(fails())
+        late = asyncio.Event()
+        going = asyncio.ensure_future(fails(late))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
                 await outcome_of(going)
         assert not going.done()
+        late.set()
         await asyncio.wait([going])
 
     run(work(), unnoticed)
@@ -67,7 +68,8 @@ def test_a_bind_that_nobody_waits_for_is_not_logged_when_its_connection_ends(unn
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
                     await connection.bind(UUID(int=1), (1, 0))
-        await asyncio.sleep(0.01)
+        assert connection._binding is not None
+        await asyncio.wait([connection._binding])  # `connection_lost` has been called
         del connection
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
