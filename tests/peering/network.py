@@ -352,9 +352,15 @@ class Node:
         self._starts = 0
         self._service: MessageService | None = None
         self.drift = 0  # clock error in milliseconds
+        self._writing = 0.0  # seconds that writes have taken
 
     def clock(self) -> int:
         return EPOCH + self.drift + int(self.network.loop.time() * 1000)
+
+    def _disk_clock(self) -> float:
+        """Seconds by which the committer measures its writes; one in ten is slow."""
+        self._writing += 0.01 * (self.network.chance.random() < 0.1)
+        return self._writing
 
     async def start(self) -> None:
         chance = self.network.chance
@@ -368,8 +374,9 @@ class Node:
             monotonic=lambda: int(self.network.loop.time() * 1000),
         )  # fmt: skip
         self.committer = Committer(
-            self.store, loop, on_failure=self._failed, syncer=_Syncer(self), before=(self.manager.turn,)
-        )
+            self.store, loop, on_failure=self._failed, syncer=_Syncer(self), before=(self.manager.turn,),
+            clock=self._disk_clock,
+        )  # fmt: skip
         service = MessageService(self.manager, self._when_durable, self.protections, self._options(), loop)
         await service.start(self.address, PORT)
         if self.life == life:

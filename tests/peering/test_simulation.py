@@ -134,17 +134,29 @@ def _check(receiver: Node, story: Traffic) -> None:
     assert places == sorted(places), "out of order"
 
 
+def _simulate(network: Network) -> None:
+    asyncio.set_event_loop(network.loop)
+    try:
+        nodes, stories = network.loop.run_until_complete(_run(network))
+        _check(nodes[1], stories["ALPHA"])
+        _check(nodes[0], stories["BETA"])
+    finally:
+        asyncio.set_event_loop(None)
+        network.loop.close()
+
+
 @pytest.mark.parametrize("block", several(RUNS)[::BLOCK])
 def test_every_kind_of_message_arrives_as_guaranteed(block: int) -> None:
     for seed in range(block, block + BLOCK):
         print(f"simulation {seed}")  # the last one is the one that fails
         tally("simulated networks")
-        network = Network(seed)
-        asyncio.set_event_loop(network.loop)
-        try:
-            nodes, stories = network.loop.run_until_complete(_run(network))
-            _check(nodes[1], stories["ALPHA"])
-            _check(nodes[0], stories["BETA"])
-        finally:
-            asyncio.set_event_loop(None)
-            network.loop.close()
+        _simulate(Network(seed))
+
+
+def test_a_seed_repeats_a_run() -> None:
+    for seed in several(3):
+        runs = [Network(seed), Network(seed)]
+        for network in runs:
+            _simulate(network)
+        assert runs[0].loop.time() == runs[1].loop.time()
+        assert runs[0].chance.getstate() == runs[1].chance.getstate()

@@ -280,7 +280,8 @@ def test_a_sync_delays_only_the_calls_that_wait_for_it() -> None:
     async def main() -> None:
         calls, syncer, store = 0, Syncer(), open_store(MemoryVfs())
         committer = Committer(
-            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, calls=lambda: calls, slow=60
+            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, calls=lambda: calls,
+            clock=lambda: 0.0,
         )  # fmt: skip
         off_loop = []
         for key, (came, patient) in enumerate(((1, 0), (2, 0), (5, 0), (1, 0), (0, 0), (3, 2), (3, 1)), 1):
@@ -365,7 +366,10 @@ def test_data_appended_meanwhile_joins_a_deferred_flush() -> None:
 def test_after_a_slow_sync_some_syncs_run_off_the_event_loop() -> None:
     async def main() -> None:
         syncer, store = Syncer(), open_store(MemoryVfs())
-        committer = Committer(store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, slow=0)
+        seconds = itertools.count()
+        committer = Committer(
+            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, clock=lambda: float(next(seconds))
+        )  # fmt: skip
         for key in range(1, 2 * STAY_OFF_LOOP + 1):  # each sync in place is slow, so every next one is off the loop
             store.insert(1, key, 0, b"x")
             await committer.drain()
@@ -380,7 +384,8 @@ def test_a_reply_to_many_calls_waits_for_all_of_them() -> None:
         syncs: list[bool] = []
         store = open_store(MemoryVfs())
         committer = Committer(
-            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=NeverCalled(), calls=lambda: 64, slow=60
+            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=NeverCalled(), calls=lambda: 64,
+            clock=lambda: 0.0,
         )  # fmt: skip
         store.insert(1, 1, 0, b"x")
         committer.when_durable(lambda: syncs.append(True), 64)

@@ -53,8 +53,8 @@ class Committer:
         answering: Callback = lambda: None,
         answered: Callback = lambda: None,
         calls: Callable[[], int] = lambda: 0,
-        slow: float = SLOW_SYNC,
         took: Callable[[float], object] = lambda seconds: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
@@ -66,8 +66,9 @@ class Committer:
             before: called before a batch is taken, so that their writes share the sync.
             answering, answered: called before and after the callbacks of waiting calls.
             calls: returns the number of calls received so far, whether they wait for a sync or not.
-            slow: seconds; a longer synchronous sync counts as slow.
             took: called with the duration in seconds of each write and sync of a batch.
+            clock: returns seconds; a sync whose duration by it exceeds `SLOW_SYNC` counts as slow. Not that of the
+                event loop, which has a resolution of milliseconds.
         """
         self._store = store
         self._loop = loop
@@ -79,8 +80,8 @@ class Committer:
         self._answered = answered
         self._calls = calls
         self._calls_before = 0  # value of `calls` at the last flush
-        self._slow = slow
         self._took = took
+        self._clock = clock
         self._off_loop_left = 0  # number of syncs still to be done off the event loop
         self._waiting: list[Callback] = []
         self._waiting_calls = 0
@@ -177,22 +178,22 @@ class Committer:
         return came > waiting or self._off_loop_left > 0
 
     def _sync(self, batch: LogBatch) -> None:
-        started = time.monotonic()  # the loop's clock has a resolution of milliseconds
+        started = self._clock()
         try:
             batch.write()
             batch.sync()
         except OSError as error:
             self._store.not_written(batch, error)
-        seconds = time.monotonic() - started
+        seconds = self._clock() - started
         self._took(seconds)
-        if seconds > self._slow:
+        if seconds > SLOW_SYNC:
             self._off_loop_left = STAY_OFF_LOOP
         self._store.finish_batch(batch)
 
     def _start(self, syncer: Syncer, batch: LogBatch, waiting: list[Callback]) -> None:
         """Write a batch, and sync it off the event loop. `_scheduled` stays set, so that there is no other flush
         meanwhile."""
-        started = time.monotonic()
+        started = self._clock()
         try:
             batch.write()
             syncer.submit(batch.handles, lambda error: self._synced(batch, waiting, started, error))
@@ -200,7 +201,7 @@ class Committer:
             self._store.not_written(batch, error)
 
     def _synced(self, batch: LogBatch, callbacks: list[Callback], started: float, error: OSError | None) -> None:
-        self._took(time.monotonic() - started)
+        self._took(self._clock() - started)
         try:
             if error is not None:
                 self._store.not_written(batch, error)
