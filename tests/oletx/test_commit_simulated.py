@@ -112,7 +112,7 @@ def test_a_commit_leaves_no_state_behind(ways: list[str]) -> None:
     check(network, program)
 
 
-def run_seed(seed: int) -> None:
+def run_seed(seed: int) -> Network:
     choice = random.Random(seed)
     network, sites = world(seed)
     choice.shuffle(sites)
@@ -124,6 +124,7 @@ def run_seed(seed: int) -> None:
     program = Program(network, sites[:count], seed.to_bytes(16, "big"), ways, idle)
     settle(network, program)
     check(network, program)
+    return network
 
 
 def run_seeds(seeds: range) -> None:
@@ -139,6 +140,13 @@ def run_seeds(seeds: range) -> None:
 @pytest.mark.parametrize("block", range(8))
 def test_crashes_at_any_step_leave_all_or_nothing(block: int) -> None:
     run_seeds(range(250 * block, 250 * (block + 1)))
+
+
+def test_a_seed_repeats_a_run() -> None:
+    for seed in range(50):
+        one, other = run_seed(seed), run_seed(seed)
+        assert (one.now, one.steps) == (other.now, other.steps)
+        assert one.random.getstate() == other.random.getstate()
 
 
 @pytest.mark.slow

@@ -114,6 +114,42 @@ def test_an_interpreter_that_cannot_be_run_is_named(monkeypatch: pytest.MonkeyPa
         asyncio.run(child.start())
 
 
+class Unserved(ChildProcess):
+    """Starts, but serving it fails."""
+
+    starts = 0
+
+    async def _launch(self) -> asyncio.Task[None]:
+        async def serve() -> None:
+            raise ValueError("a defect")
+
+        self.starts += 1
+        self._serving = asyncio.create_task(serve())
+        return self._serving
+
+    async def _end(self) -> int:
+        return 1
+
+
+def test_a_process_is_restarted_even_if_serving_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        child = Unserved(Program("unserved", "unserved", (), "none", "nobody is cut off"), _until_closed, "here", 0)
+        again = asyncio.Event()
+        sleep = asyncio.sleep
+
+        async def pause(seconds: float) -> None:
+            if child.starts == 2:
+                again.set()
+            await sleep(0)
+
+        monkeypatch.setattr(asyncio, "sleep", pause)
+        await child.start()
+        await asyncio.wait_for(again.wait(), PATIENCE)
+        await child.stop()
+
+    asyncio.run(main())
+
+
 class Unlucky(ChildProcess):
     """Starts successfully only if the number of the start is in `served`, with the seconds until the process ends."""
 

@@ -19,7 +19,7 @@ def test_a_task_is_kept_until_it_is_done_and_gives_its_result() -> None:
 
         task = tasks.spawn(work())
         kept = weakref.ref(task)
-        assert await asyncio.wait_for(asyncio.shield(tasks.spawn(asyncio.sleep(0, "at once"))), 5) == "at once"
+        assert await asyncio.wait_for(tasks.spawn(asyncio.sleep(0, "at once")), 5) == "at once"
         del task
         gc.collect()
         found = kept()

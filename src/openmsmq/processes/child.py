@@ -111,7 +111,7 @@ class ChildProcess:
         pause = _FIRST_PAUSE
         while True:
             started = loop.time()
-            await asyncio.shield(serving)  # canceling the watch must not cancel `serving`
+            await asyncio.wait([serving])  # unlike `await serving`, canceling the watch does not cancel `serving`
             code = await self._end()
             if loop.time() - started >= _HEALTHY:
                 pause = _FIRST_PAUSE
@@ -155,8 +155,7 @@ class ChildProcess:
 async def _cancelled(task: asyncio.Task[None] | None) -> None:
     if task is not None:
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])
 
 
 def _described(code: int) -> str:
