@@ -28,24 +28,30 @@
 #define FIRST_REFERENT 0x20000
 #define LARGEST_COUNT 0x7FFFFFFF /* maximum elements if counts have 64 bits, as in idl.python_decoder */
 
-typedef enum { SCALAR, OPAQUE, POINTER, ARRAY, STRUCT, UNION } Kind;
+typedef enum { REFUSED, SCALAR, OPAQUE, POINTER, ARRAY, STRUCT, UNION } Kind; /* REFUSED: the engine stops at a value */
 typedef enum { BYTES, GUID, HANDLE } Content;
-typedef enum { NOTHING, CONSTANT, MEMBER } Source;
+typedef enum { NUMBER, MEMBER, INVERTED, BOTH, SUM, CHOICE } Operator;
 
 typedef struct Record Record;
 typedef struct Type Type;
+typedef struct Expression Expression;
 
-typedef struct { /* an expression of size_is or length_is */
-    Source source;
-    bool late; /* for an argument: the named parameter may follow the array */
-    int64_t constant;
-    Py_ssize_t offset;
+struct Expression { /* of size_is, length_is or switch_is */
+    Operator operator;
+    int64_t number;
+    Py_ssize_t offset; /* MEMBER */
+    const Expression *operands[3];
+};
+
+typedef struct {
+    const Expression *expression; /* NULL: there is nothing to compare */
+    bool late;                    /* for an argument: a named parameter may follow the array */
 } Count;
 
 typedef struct {
     const Type *type;
     Py_ssize_t offset;
-    Py_ssize_t selector; /* for a union: offset of the member named by switch_is */
+    const Expression *selector; /* for a union: switch_is */
     bool ranged;
     int64_t low, high;
 } Member;
@@ -78,6 +84,7 @@ struct Record { /* a structure, or the arguments of a call */
     bool recursive, has_pointers, ndr64;
     Member *members;
     Py_ssize_t member_count;
+    const Member *trailing; /* the last one, if it is an array whose count precedes the structure */
     Py_ssize_t *absent; /* attributes that only exist for arms of a union */
     Py_ssize_t absent_count;
 };
@@ -109,12 +116,36 @@ static bool integer_of(PyObject *object, int64_t *value)
     return overflow == 0;
 }
 
+static bool value_of(const Expression *e, PyObject *owner, int64_t *value)
+{
+    int64_t other;
+    switch (e->operator) {
+    case NUMBER:
+        *value = e->number;
+        return true;
+    case MEMBER:
+        return integer_of(*slot_of(owner, e->offset), value);
+    case INVERTED:
+        if (!value_of(e->operands[0], owner, value))
+            return false;
+        *value = ~*value;
+        return true;
+    case CHOICE:
+        return value_of(e->operands[0], owner, &other) && value_of(e->operands[other ? 1 : 2], owner, value);
+    default:
+        if (!value_of(e->operands[0], owner, value) || !value_of(e->operands[1], owner, &other))
+            return false;
+        if (e->operator == SUM)
+            return !__builtin_add_overflow(*value, other, value);
+        *value &= other;
+        return true;
+    }
+}
+
 static bool satisfied(const Count *count, PyObject *owner, int64_t value)
 {
-    int64_t wanted = count->constant;
-    if (count->source == MEMBER && !integer_of(*slot_of(owner, count->offset), &wanted))
-        return false;
-    return count->source == NOTHING || wanted == value;
+    int64_t wanted;
+    return count->expression == NULL || (value_of(count->expression, owner, &wanted) && wanted == value);
 }
 
 static ALWAYS_INLINE bool within(const Member *member, int64_t value)
@@ -125,7 +156,7 @@ static ALWAYS_INLINE bool within(const Member *member, int64_t value)
 static const Arm *selected_arm(const Type *type, const Member *member, PyObject *owner, int64_t *selected)
 {
     const Arm *otherwise = NULL;
-    if (!integer_of(*slot_of(owner, member->selector), selected))
+    if (!value_of(member->selector, owner, selected))
         return NULL;
     for (const Arm *arm = type->arms; arm < type->arms + type->arm_count; arm++) {
         if (arm->label_count == 0)
@@ -171,6 +202,8 @@ typedef struct {
 
 static bool read_body(Reader *r, const Member *member, const Type *type, PyObject *owner, PyObject **slot);
 static bool read_deferred(Reader *r, const Member *member, const Type *type, PyObject *owner, PyObject **slot);
+static bool read_elements(Reader *r, const Member *member, const Type *array, int64_t count, PyObject *owner,
+                          PyObject **slot);
 static bool read_pointee(Reader *r, const Member *member, const Type *type, PyObject *owner, PyObject **slot,
                          PyObject *null);
 
@@ -284,7 +317,9 @@ static ALWAYS_INLINE bool read_referent(Reader *r, const Type *pointer, PyObject
 
 static bool read_structure(Reader *r, const Record *record, PyObject **slot)
 {
-    bool done = take(r, record->alignment, 0) != NULL && put(slot, record->class->tp_alloc(record->class, 0));
+    int64_t count = 0;
+    bool done = (record->trailing == NULL || read_count(r, &count)) && take(r, record->alignment, 0) != NULL
+        && put(slot, record->class->tp_alloc(record->class, 0));
     if (record->recursive && ++r->depth > DEEPEST)
         return false;
     for (Py_ssize_t i = 0; done && i < record->absent_count; i++)
@@ -292,6 +327,9 @@ static bool read_structure(Reader *r, const Record *record, PyObject **slot)
     for (const Member *m = record->members; done && m < record->members + record->member_count; m++)
         if (m->type->kind == POINTER)
             done = read_referent(r, m->type, slot_of(*slot, m->offset));
+        else if (m == record->trailing)
+            done = (!r->ndr64 || take(r, record->alignment, 0) != NULL) && satisfied(&m->type->size_is, *slot, count)
+                && read_elements(r, m, m->type, count, *slot, slot_of(*slot, m->offset));
         else
             done = read_body(r, m, m->type, *slot, slot_of(*slot, m->offset));
     r->depth -= record->recursive;
@@ -505,6 +543,8 @@ typedef struct {
     int depth;
 } Writer;
 
+static Py_ssize_t element_count(const Type *array, PyObject *value);
+static bool write_elements(Writer *w, const Member *member, const Type *array, PyObject *owner, PyObject *value);
 static bool write_body(Writer *w, const Member *member, const Type *type, PyObject *owner, PyObject *value);
 static bool write_deferred(Writer *w, const Member *member, const Type *type, PyObject *owner, PyObject *value);
 static bool write_pointee(Writer *w, const Member *member, const Type *type, PyObject *owner, PyObject *value);
@@ -545,9 +585,21 @@ static ALWAYS_INLINE bool write_referent(Writer *w, bool given)
     return write_bits(w, w->ndr64 ? 8 : 4, given ? referent : 0);
 }
 
+static bool write_number(Writer *w, const Type *type, int64_t number)
+{
+    bool is_signed = type->format == 'b' || type->format == 'h' || type->format == 'i' || type->format == 'q';
+    if (number < 0 && !is_signed)
+        return false;
+    if (type->size < 8) {
+        int64_t span = (int64_t)1 << (8 * type->size - is_signed);
+        if (number >= span || number < -span)
+            return false;
+    }
+    return write_bits(w, type->size, (uint64_t)number);
+}
+
 static bool write_scalar(Writer *w, const Type *type, PyObject *value)
 {
-    int64_t number;
     if (value == NULL || !PyLong_Check(value))
         return false;
     if (type->format == 'Q') {
@@ -555,16 +607,8 @@ static bool write_scalar(Writer *w, const Type *type, PyObject *value)
         return !(large == UINT64_MAX && PyErr_Occurred()) && write_bits(w, 8, large);
     }
     int overflow;
-    number = PyLong_AsLongLongAndOverflow(value, &overflow);
-    if (overflow)
-        return false;
-    if (type->size < 8) {
-        bool is_signed = type->format == 'b' || type->format == 'h' || type->format == 'i';
-        int64_t span = (int64_t)1 << (8 * type->size - is_signed);
-        if (number >= span || number < (is_signed ? -span : 0))
-            return false;
-    }
-    return write_bits(w, type->size, (uint64_t)number);
+    int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return !overflow && write_number(w, type, number);
 }
 
 static bool write_bytes(Writer *w, Py_ssize_t alignment, PyObject *value)
@@ -581,14 +625,27 @@ static bool in_range(const Member *member, PyObject *value)
     return !member->ranged || (integer_of(value, &number) && within(member, number));
 }
 
+static bool write_trailing_count(Writer *w, const Record *record, PyObject *o)
+{
+    if (record->trailing == NULL)
+        return true;
+    const Type *array = record->trailing->type;
+    Py_ssize_t count = element_count(array, *slot_of(o, record->trailing->offset));
+    return count >= 0 && satisfied(&array->size_is, o, count) && write_count(w, count);
+}
+
 static bool write_structure(Writer *w, const Record *record, PyObject *o, bool deferred)
 {
-    bool done = o != NULL && Py_TYPE(o) == record->class && (deferred || give(w, record->alignment, 0) != NULL);
+    bool done = o != NULL && Py_TYPE(o) == record->class;
+    if (done && !deferred)
+        done = write_trailing_count(w, record, o) && give(w, record->alignment, 0) != NULL;
     if (record->recursive && ++w->depth > DEEPEST)
         return false;
     for (const Member *m = record->members; done && m < record->members + record->member_count; m++) {
         PyObject *value = *slot_of(o, m->offset);
-        if (!deferred)
+        if (!deferred && m == record->trailing)
+            done = (!w->ndr64 || give(w, record->alignment, 0) != NULL) && write_elements(w, m, m->type, o, value);
+        else if (!deferred)
             done = in_range(m, value) && write_body(w, m, m->type, o, value);
         else if (m->type->kind != SCALAR && !(m->type->unique && value == Py_None))
             done = write_deferred(w, m, m->type, o, value);
@@ -602,7 +659,7 @@ static bool write_union(Writer *w, const Member *member, const Type *type, PyObj
     int64_t selected;
     const Arm *arm = selected_arm(type, member, owner, &selected);
     if (arm == NULL || (w->ndr64 && give(w, type->alignment, 0) == NULL)
-        || !write_scalar(w, type, *slot_of(owner, member->selector))
+        || !write_number(w, type, selected)
         || (w->ndr64 && give(w, type->alignment, 0) == NULL))
         return false;
     return arm->empty || write_body(w, &arm->member, arm->member.type, owner, *slot_of(owner, arm->member.offset));
@@ -667,20 +724,46 @@ static bool write_text(Writer *w, const Type *array, PyObject *text, Py_ssize_t 
     return true;
 }
 
+static bool is_text(const Type *array)
+{
+    return array->string || (array->to->kind == SCALAR && array->to->format == 'u');
+}
+
+static bool is_bytes(const Type *array)
+{
+    return !is_text(array) && array->to->kind == SCALAR && array->to->size == 1;
+}
+
+/* Returns the number of transmitted elements, or -1 if the value is of another type. */
+static Py_ssize_t element_count(const Type *array, PyObject *value)
+{
+    if (value == NULL)
+        return -1;
+    if (is_text(array))
+        return PyUnicode_Check(value) ? units_of(value, array->to) + array->string : -1;
+    return (is_bytes(array) ? PyBytes_Check(value) : PyList_Check(value)) ? Py_SIZE(value) : -1;
+}
+
+static bool write_elements(Writer *w, const Member *member, const Type *array, PyObject *owner, PyObject *value)
+{
+    if (is_text(array))
+        return write_text(w, array, value, units_of(value, array->to));
+    if (is_bytes(array))
+        return write_bytes(w, 1, value);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value); i++)
+        if (!write_body(w, member, array->to, owner, PyList_GET_ITEM(value, i)))
+            return false;
+    return true;
+}
+
 static bool write_array(Writer *w, const Member *member, const Type *array, PyObject *owner, PyObject *value)
 {
-    const Type *element = array->to;
-    bool is_text = array->string || (element->kind == SCALAR && element->format == 'u');
-    bool is_bytes = !is_text && element->kind == SCALAR && element->size == 1;
-    Py_ssize_t count;
-    if (value == NULL || !(is_text ? PyUnicode_Check(value) : is_bytes ? PyBytes_Check(value) : PyList_Check(value)))
-        return false;
-    count = is_text ? units_of(value, element) + array->string : Py_SIZE(value);
+    Py_ssize_t count = element_count(array, value);
     int64_t maximum = count;
+    if (count < 0)
+        return false;
     if (array->varying) {
-        if (array->size_is.source == CONSTANT)
-            maximum = array->size_is.constant;
-        else if (array->size_is.source == MEMBER && !integer_of(*slot_of(owner, array->size_is.offset), &maximum))
+        if (array->size_is.expression != NULL && !value_of(array->size_is.expression, owner, &maximum))
             return false;
         if (count > maximum || !satisfied(&array->length_is, owner, count))
             return false;
@@ -688,14 +771,7 @@ static bool write_array(Writer *w, const Member *member, const Type *array, PyOb
         return false;
     if (!write_count(w, maximum) || (array->varying && !(write_count(w, 0) && write_count(w, count))))
         return false;
-    if (is_text)
-        return write_text(w, array, value, count - array->string);
-    if (is_bytes)
-        return write_bytes(w, 1, value);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(value); i++)
-        if (!write_body(w, member, element, owner, PyList_GET_ITEM(value, i)))
-            return false;
-    return write_deferred(w, member, array, owner, value);
+    return write_elements(w, member, array, owner, value) && write_deferred(w, member, array, owner, value);
 }
 
 static bool write_pointee(Writer *w, const Member *member, const Type *type, PyObject *owner, PyObject *value)
@@ -785,22 +861,46 @@ static Py_ssize_t offset_of(PyTypeObject *class, PyObject *name)
     return offset;
 }
 
-static bool parse_count(PyObject *table, const Scope *scope, Count *count)
+/* A number, the name of a member, or a tuple of an operator and its operands. */
+static const Expression *parse_expression(PyObject *table, const Scope *scope)
 {
-    if (table == Py_None)
-        return true;
-    count->late = scope->late;
+    static const char operators[] = {[INVERTED] = '~', [BOTH] = '&', [SUM] = '+', [CHOICE] = '?'};
+    static const int counts[] = {[INVERTED] = 1, [BOTH] = 2, [SUM] = 2, [CHOICE] = 3};
+    int letter;
+    Expression *e = made(1, sizeof(Expression));
+    if (e == NULL)
+        return NULL;
     if (PyLong_Check(table)) {
-        count->source = CONSTANT;
-        count->constant = PyLong_AsLongLong(table);
-        return !PyErr_Occurred();
+        e->number = PyLong_AsLongLong(table);
+        return PyErr_Occurred() ? NULL : e;
     }
-    count->source = MEMBER;
-    count->offset = offset_of(scope->class, table);
-    return count->offset >= 0;
+    if (!PyTuple_Check(table)) {
+        e->operator = MEMBER;
+        e->offset = offset_of(scope->class, table);
+        return e->offset < 0 ? NULL : e;
+    }
+    PyObject *operands[3];
+    if (!PyArg_ParseTuple(table, "CO|OO", &letter, &operands[0], &operands[1], &operands[2]))
+        return NULL;
+    for (e->operator = INVERTED; e->operator <= CHOICE && operators[e->operator] != letter; e->operator++)
+        ;
+    if (e->operator > CHOICE || PyTuple_GET_SIZE(table) != 1 + counts[e->operator]) {
+        PyErr_Format(PyExc_ValueError, "%R is not a table of an expression", table);
+        return NULL;
+    }
+    for (int i = 0; i < counts[e->operator]; i++)
+        if ((e->operands[i] = parse_expression(operands[i], scope)) == NULL)
+            return NULL;
+    return e;
 }
 
-/* (name, type, name of the selector or None, range or None) */
+static bool parse_count(PyObject *table, const Scope *scope, Count *count)
+{
+    count->late = scope->late;
+    return table == Py_None || (count->expression = parse_expression(table, scope)) != NULL;
+}
+
+/* (name, type, selecting expression or None, range or None) */
 static bool parse_member(PyObject *table, const Scope *scope, Member *member)
 {
     PyObject *name, *type, *selector, *range;
@@ -809,7 +909,7 @@ static bool parse_member(PyObject *table, const Scope *scope, Member *member)
     member->ranged = range != Py_None;
     if (member->ranged && !PyArg_ParseTuple(range, "LL", &member->low, &member->high))
         return false;
-    if (selector != Py_None && (member->selector = offset_of(scope->class, selector)) < 0)
+    if (selector != Py_None && (member->selector = parse_expression(selector, scope)) == NULL)
         return false;
     member->type = parse_type(type, scope);
     if (member->type != NULL && member->type->kind != UNION) /* the arms of a union have slots, the union has none */
@@ -842,6 +942,7 @@ static bool parse_format(Type *type, PyObject *table)
         PyErr_Format(PyExc_ValueError, "%R is not a format of a scalar", table);
         return false;
     }
+    type->kind = SCALAR;
     type->format = *found;
     type->size = type->alignment = sizes[found - formats];
     return true;
@@ -868,12 +969,15 @@ static Record *record_of(PyObject *class, bool ndr64)
     return NULL;
 }
 
-/* A scalar is its format, a structure its class, anything else a tuple that begins with a letter. */
+/* A scalar is its format, a structure its class, a type without a table None, anything else a tuple that begins with a
+   letter. */
 static bool parse_into(Type *type, PyObject *table, const Scope *scope)
 {
     int letter, content, unique, varying, string;
     Py_ssize_t arms_alignment;
     PyObject *first, *second, *third;
+    if (table == Py_None)
+        return true;
     if (PyUnicode_Check(table))
         return parse_format(type, table);
     if (PyType_Check(table)) {
@@ -939,6 +1043,9 @@ static bool fill_record(Record *record, PyObject *members, PyObject *absent, boo
     for (Py_ssize_t i = 0; i < record->member_count; i++)
         if (!parse_member(PyTuple_GET_ITEM(members, i), &scope, &record->members[i]))
             return false;
+    const Member *last = record->members + record->member_count - 1;
+    if (!late && record->member_count && last->type->kind == ARRAY)
+        record->trailing = last;
     return true;
 }
 

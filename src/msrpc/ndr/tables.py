@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Members = tuple[tuple[str, Any, str | None, tuple[int, int] | None], ...]
+Members = tuple[tuple[str, Any, Any, tuple[int, int] | None], ...]
 
 try:
     from msrpc.ndr.engine import announce, codec, declare
