@@ -43,18 +43,18 @@ def test_references_to_one_object_have_one_oid_and_add_up(world: ComWorld) -> No
     first, second = world.export(thing, ms_oaut.IDispatch), world.export(thing, ms_oaut.IDispatch)
     other = world.export(thing, ms_dcom.IUnknown)
     assert first.oid == second.oid == other.oid and first.ipid == second.ipid != other.ipid
-    world.exporter.release(first.ipid.bytes_le, ANONYMOUS, 9, 0)
+    world.exporter.release(first.ipid, ANONYMOUS, 9, 0)
     assert not thing.ended
-    world.exporter.release(first.ipid.bytes_le, ANONYMOUS, 1, 0)
-    assert world.exporter.find(first.ipid.bytes_le, ANONYMOUS) is None and not thing.ended
-    world.exporter.release(other.ipid.bytes_le, ANONYMOUS, 99, 0)
+    world.exporter.release(first.ipid, ANONYMOUS, 1, 0)
+    assert world.exporter.find(first.ipid, ANONYMOUS) is None and not thing.ended
+    world.exporter.release(other.ipid, ANONYMOUS, 99, 0)
     assert thing.ended == 1 and len(world.exporter) == 0 and world.exporter.interfaces == 0
 
 
 def test_private_references_belong_to_their_client(world: ComWorld) -> None:
     thing = ExampleObject()
     here, there = ObjectOwner("here", "S-1-5-21-1", AuthLevel.PKT), ObjectOwner("there", "S-1-5-21-1", AuthLevel.PKT)
-    ipid = world.export(thing, ms_dcom.IUnknown, here).ipid.bytes_le
+    ipid = world.export(thing, ms_dcom.IUnknown, here).ipid
     assert world.exporter.add_references(ipid, here, 0, 3) == ComResult.S_OK
     world.exporter.release(ipid, here, 5, 0)
     world.exporter.release(ipid, there, 0, 3)
@@ -80,7 +80,7 @@ def test_an_object_whose_release_fails_is_gone_all_the_same(world: ComWorld, cap
             raise RuntimeError("no")
 
     reference = world.export(FailingObject(), ms_dcom.IUnknown)
-    world.exporter.release(reference.ipid.bytes_le, ANONYMOUS, 5, 0)
+    world.exporter.release(reference.ipid, ANONYMOUS, 5, 0)
     assert len(world.exporter) == 0 and "releasing FailingObject failed" in caplog.text
 
 
@@ -99,7 +99,7 @@ def test_objects_are_limited_for_each_user_of_a_host_and_in_all() -> None:
             continue
         with pytest.raises(ComError, match=f"E_OUTOFMEMORY.*limit {limit}"):
             export(user)
-    world.exporter.release(kept[0].ipid.bytes_le, owner("a"), 5, 0)
+    world.exporter.release(kept[0].ipid, owner("a"), 5, 0)
     export("a")
 
 
@@ -127,7 +127,7 @@ def test_a_call_in_the_last_period_keeps_an_object(world: ComWorld) -> None:
     reference = world.export(thing, ms_dcom.IUnknown)
     world.exporter.change_pings(0, 0, [reference.oid], [], PEER)
     world.now += 400
-    world.exporter.find(reference.ipid.bytes_le, ANONYMOUS)
+    world.exporter.find(reference.ipid, ANONYMOUS)
     world.exporter.collect()
     assert not thing.ended
     world.now += 400
@@ -205,7 +205,7 @@ def test_calls_need_a_known_object_its_interface_and_a_plain_header(world: ComWo
 
 def test_more_interfaces_are_asked_for_at_the_remote_unknown(world: ComWorld) -> None:
     reference = world.export(world.new("QueueInfo"), m.IMSMQQueueInfo)
-    unknown = UUID(bytes_le=world.exporter.rem_unknown)
+    unknown = world.exporter.rem_unknown
     wanted = [m.IMSMQQueueInfo4.uuid.bytes_le, m.IMSMQMessage.uuid.bytes_le, uuid4().bytes_le]
 
     async def calls() -> None:
@@ -213,7 +213,7 @@ def test_more_interfaces_are_asked_for_at_the_remote_unknown(world: ComWorld) ->
             unknown,
             ms_dcom.IRemUnknown,
             "RemQueryInterface",
-            ripid=reference.ipid.bytes_le,
+            ripid=reference.ipid,
             cRefs=2,
             cIids=3,
             iids=wanted,
@@ -225,7 +225,7 @@ def test_more_interfaces_are_asked_for_at_the_remote_unknown(world: ComWorld) ->
         ]
         assert answer.ppQIResults[0].std.oid == reference.oid and answer.ppQIResults[0].std.cPublicRefs == 2
         answer = await world.call(
-            unknown, ms_dcom.IRemUnknown2, "RemQueryInterface2", ripid=reference.ipid.bytes_le, cIids=3, iids=wanted
+            unknown, ms_dcom.IRemUnknown2, "RemQueryInterface2", ripid=reference.ipid, cIids=3, iids=wanted
         )
         assert list(answer.phr) == [0, ComResult.E_NOINTERFACE, ComResult.E_NOINTERFACE]
         assert world.unpack(answer.ppMIF[0]).oid == reference.oid

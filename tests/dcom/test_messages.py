@@ -174,7 +174,7 @@ def test_a_queue_that_was_closed_is_not_closed_again_when_it_is_released() -> No
             answer = await info("Open", a0=1, a1=share)
             if answer.result:
                 return answer.result, None, None
-            queue = world.exporter.find(world.unpack(answer.a0).ipid.bytes_le, ANONYMOUS)
+            queue = world.exporter.find(world.unpack(answer.a0).ipid, ANONYMOUS)
             assert queue is not None
             return 0, caller(world, queue.object.target, m.IMSMQQueue4), queue.object.target
 
@@ -201,12 +201,12 @@ def test_a_collection_is_counted_and_enumerated() -> None:
         assert value_of((await call("Item", a0=wire(VT.BSTR, "tWO"))).a0) == "2"
         assert (await call("Item", a0=wire(VT.BSTR, "four"))).result == HResult.MQ_ERROR_INVALID_PARAMETER
         pointer = (await call("_NewEnum")).a0
-        enumerator = world.exporter.find(world.unpack(pointer).ipid.bytes_le, ANONYMOUS)
+        enumerator = world.exporter.find(world.unpack(pointer).ipid, ANONYMOUS)
         assert enumerator is not None
         each = caller(world, enumerator.object.target, o.IEnumVARIANT)
         found = await each("Next", celt=2)
         assert [value_of(v) for v in found.rgVar] == [1, "2"] and found.result == 0
-        clone = world.exporter.find(world.unpack((await each("Clone")).ppEnum).ipid.bytes_le, ANONYMOUS)
+        clone = world.exporter.find(world.unpack((await each("Clone")).ppEnum).ipid, ANONYMOUS)
         assert clone is not None
         found = await each("Next", celt=5)
         assert [value_of(v) for v in found.rgVar] == [3] and found.result == ComResult.S_FALSE
@@ -225,7 +225,7 @@ def test_connection_points_are_found_and_enumerated() -> None:
     events, wrong = m._DMSMQEventEvents.uuid.bytes_le, m.IMSMQEvent.uuid.bytes_le
 
     def target(pointer: Any) -> Any:
-        found = world.exporter.find(world.unpack(pointer).ipid.bytes_le, ANONYMOUS)
+        found = world.exporter.find(world.unpack(pointer).ipid, ANONYMOUS)
         assert found is not None
         return found.object.target
 

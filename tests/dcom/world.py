@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
-from uuid import UUID
 
 from msrpc.dcom.activation import VERSION
 from msrpc.dcom.bindings import Bindings
@@ -14,7 +13,7 @@ from msrpc.dcom.exporter import Exporter, ObjectOwner
 from msrpc.dcom.objref import StandardReference, unpack
 from msrpc.dcom.orpc import OrpcInterface, interfaces_of
 from msrpc.dcom.resolver import resolver_services
-from msrpc.dcom.server import CallContext
+from msrpc.dcom.server import CallContext, owner_of
 from msrpc.interfaces import ms_dcom
 from msrpc.interfaces.ms_dcom import ORPCTHIS
 from msrpc.ndr import Interface
@@ -70,7 +69,7 @@ class ComWorld:
 
     def context(self, interface: Interface = ms_dcom.IUnknown, caller: RpcCaller = UNAUTHENTICATED) -> CallContext:
         call = Call(Link(self.association), self.interfaces[interface.uuid], caller, None, 1, 0, 3, b"")  # type: ignore[arg-type]
-        return CallContext(self.server, call, interface, bytes(16))
+        return CallContext(self.server, call, interface, bytes(16), owner_of(call))
 
     def new(self, name: str) -> Any:
         """Create an object of a class, named without the prefix MSMQ."""
@@ -81,7 +80,7 @@ class ComWorld:
         return self.exporter.marshal(target, interface.uuid, RESOLVER, owner)
 
     async def call(
-        self, ipid: UUID, interface: Interface, name: str, by: RpcCaller = UNAUTHENTICATED, **arguments: Any
+        self, ipid: bytes, interface: Interface, name: str, by: RpcCaller = UNAUTHENTICATED, **arguments: Any
     ) -> Any:
         """Call an operation with an encoded request and return the decoded response. Raises Fault."""
         operation = interface.operation(name)
@@ -92,7 +91,7 @@ class ComWorld:
         return operation.decode_response(stub)
 
     async def call_stub(
-        self, ipid: UUID, interface: Interface, opnum: int, stub: bytes, by: RpcCaller = UNAUTHENTICATED
+        self, ipid: bytes, interface: Interface, opnum: int, stub: bytes, by: RpcCaller = UNAUTHENTICATED
     ) -> bytes:
         """Like `call`, with the bytes of the request and of the response."""
         link = Link(self.association)

@@ -146,7 +146,7 @@ class Exporter:
         interface = self._interface(exported, iid)
         interface.public += references
         exported.called = self._clock()
-        return StandardReference(iid, references, self.oxid, exported.oid, UUID(bytes_le=interface.ipid), resolver)
+        return StandardReference(iid, references, self.oxid, exported.oid, interface.ipid, resolver)
 
     def admit(self, target: Exportable, owner: ObjectOwner) -> None:
         """Export an object before an action for it that cannot be undone. If it never gets a reference, it ends like
@@ -188,9 +188,12 @@ class Exporter:
         lives until `withdraw`, because the current call uses it. Raises ComError: E_NOINTERFACE, or E_ACCESSDENIED for
         an object of another owner.
         """
-        interface = self._interfaces.get(reference.ipid.bytes_le)
+        interface = self._interfaces.get(reference.ipid)
         if interface is None or interface.object.oid != reference.oid:
-            raise ComError(ComResult.E_NOINTERFACE, f"no object {reference.oid:#x} with interface {reference.ipid}")
+            raise ComError(
+                ComResult.E_NOINTERFACE,
+                f"no object {reference.oid:#x} with interface {UUID(bytes_le=reference.ipid)}",
+            )
         self._permit(interface, caller)
         self._drop(interface, caller, reference.public_refs, 0)
         return interface.object.target

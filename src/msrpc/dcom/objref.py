@@ -28,7 +28,7 @@ class StandardReference:
         iid: the interface for which it was marshaled.
         public_refs: references that the receiver now holds and must release.
         oxid, oid: exporter and object.
-        ipid: the interface of the object, which calls name as their object UUID.
+        ipid: the interface of the object, which calls name as their object UUID; 16 bytes.
         flags: `NOPING` for an object that needs no pings.
     """
 
@@ -36,18 +36,18 @@ class StandardReference:
     public_refs: int
     oxid: int
     oid: int
-    ipid: UUID
+    ipid: bytes
     resolver: Bindings
     flags: int = 0
 
     def pack(self) -> bytes:
         """Encode an OBJREF_STANDARD (2.2.18.4)."""
-        std = _STD.pack(self.flags, self.public_refs, self.oxid, self.oid, self.ipid.bytes_le)
+        std = _STD.pack(self.flags, self.public_refs, self.oxid, self.oid, self.ipid)
         return _HEADER.pack(_SIGNATURE, _STANDARD, self.iid.bytes_le) + std + self.resolver.pack()
 
     def to_wire(self) -> STDOBJREF:
         """Convert to the result of RemQueryInterface."""
-        return STDOBJREF(self.flags, self.public_refs, self.oxid, self.oid, self.ipid.bytes_le)
+        return STDOBJREF(self.flags, self.public_refs, self.oxid, self.oid, self.ipid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _unpack(data: bytes) -> Reference:
         resolver, _ = Bindings.unpack(data, at)
     except struct.error as error:
         raise BadStubData(f"an OBJREF is truncated: {error}") from None
-    return StandardReference(UUID(bytes_le=iid), refs, oxid, oid, UUID(bytes_le=ipid), resolver, sorf)
+    return StandardReference(UUID(bytes_le=iid), refs, oxid, oid, ipid, resolver, sorf)
 
 
 # Clients pass the same reference with each message that they send.

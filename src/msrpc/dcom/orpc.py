@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from msrpc.dcom.activation import VERSION, interface_pointer
-from msrpc.dcom.exporter import ExportedInterface
+from msrpc.dcom.exporter import ExportedInterface, ObjectOwner
 from msrpc.dcom.server import CallContext, ComServer, ServedInterface, check_count, is_awaitable, owner_of
 from msrpc.errors import ComError, HResultError
 from msrpc.hresults import ComResult
@@ -56,14 +56,15 @@ class OrpcInterface(ServedInterface):
     def call(self, call: Call) -> None:
         """Dispatch a call to its object."""
         operation = self.description.operations[call.opnum]
-        target, described = self._target(call)
+        owner = owner_of(call)
+        target, described = self._target(call, owner)
         try:
             request = operation.decode_request(call.stub, call.byte_order)
         except BadStubData as error:
             logger.info("%s::%s from %s: malformed request: %s", self.name, operation.name, call.peer, error)
             raise Fault(RPC_X_BAD_STUB_DATA) from None
         check_header(request.orpcthis)
-        context = CallContext(self.server, call, described, request.orpcthis.cid)
+        context = CallContext(self.server, call, described, request.orpcthis.cid, owner)
         before = self.server.host.position
         try:
             response = target.call(context, operation, request)
@@ -78,9 +79,9 @@ class OrpcInterface(ServedInterface):
         else:
             self._finish(context, operation, response, before)
 
-    def _target(self, call: Call) -> tuple[Any, Interface]:
-        """Return the object of a call and its interface. Raises `Fault`."""
-        ipid = call.object_uuid.bytes_le if call.object_uuid is not None else bytes(16)
+    def _target(self, call: Call, owner: ObjectOwner) -> tuple[Any, Interface]:
+        """Return the object of a call by `owner`, and its interface. Raises `Fault`."""
+        ipid = call.object_uuid or bytes(16)
         server = self.server
         if ipid == server.exporter.rem_unknown:
             target, described = server.rem_unknown, self.description
@@ -88,7 +89,7 @@ class OrpcInterface(ServedInterface):
                 raise Fault(NCA_S_UNK_IF)
             return target, described
         try:
-            found: ExportedInterface | None = server.exporter.find(ipid, owner_of(call))
+            found: ExportedInterface | None = server.exporter.find(ipid, owner)
         except ComError as error:
             refused(call, error)
             raise Fault(RPC_S_ACCESS_DENIED) from None  # ERROR_ACCESS_DENIED, note 42 of [MS-DCOM] 3.1.1.5.4
@@ -142,7 +143,7 @@ class OrpcInterface(ServedInterface):
 def _continues(interface: Interface | None, other: Interface) -> bool:
     """Whether an interface is `other` or derived from it."""
     while interface is not None:
-        if interface.uuid == other.uuid:
+        if interface is other or interface.uuid == other.uuid:
             return True
         interface = interface.base
     return False

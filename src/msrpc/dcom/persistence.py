@@ -140,7 +140,7 @@ class SavedObject:
     async def _write_to(self, context: CallContext, target: ForeignReference) -> Any:
         async with context.server.remote.reached(target.reference, target.host) as exporter:
             operation = com.IStream.operation("RemoteWrite")
-            stream = await exporter.query(target.reference.ipid.bytes_le, com.IStream.uuid)
+            stream = await exporter.query(target.reference.ipid, com.IStream.uuid)
             try:
                 for start in range(0, len(self.state.data), _PIECE):
                     piece = self.state.data[start : start + _PIECE]

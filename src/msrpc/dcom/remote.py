@@ -199,7 +199,7 @@ class RemoteProcesses:
                 finally:
                     try:
                         if given.public_refs and exporter.is_open:
-                            await exporter.release([(given.ipid.bytes_le, given.public_refs)])
+                            await exporter.release([(given.ipid, given.public_refs)])
                     finally:
                         self._leave(exporter)
         except TimeoutError:

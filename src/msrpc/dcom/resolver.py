@@ -12,7 +12,7 @@ from msrpc.dcom.activation import VERSION, Exported, interface_pointer
 from msrpc.dcom.bindings import Bindings
 from msrpc.dcom.objref import StandardReference
 from msrpc.dcom.orpc import check_header
-from msrpc.dcom.server import CallContext, ComServer, ServedInterface, ServedObject, check_count
+from msrpc.dcom.server import CallContext, ComServer, ServedInterface, ServedObject, check_count, owner_of
 from msrpc.errors import ComError
 from msrpc.hresults import ComResult, ResolverError
 from msrpc.interfaces import com as c
@@ -139,7 +139,7 @@ class Activation(_Service):
             ppdsaOxidBindings=Bindings(()).to_wire(), pServerVersion=VERSION,
             ppInterfaceData=[None] * q.Interfaces, pResults=[0] * q.Interfaces,
         )  # fmt: skip
-        context = CallContext(server, call, _NO_CONTEXT, q.ORPCthis.cid)
+        context = CallContext(server, call, _NO_CONTEXT, q.ORPCthis.cid, owner_of(call))
         iids = [UUID(bytes_le=raw) for raw in q.pIIDs or []]
         try:
             results = _activate(context, UUID(bytes_le=q.Clsid), iids, q.Mode == _CLASS_FACTORY_MODE)
@@ -175,7 +175,7 @@ class RemoteScmActivator(_Service):
         if q.pActProperties is None:
             return kind(result=ComResult.E_INVALIDARG)
         wanted = activation.parse_request(q.pActProperties.abData)
-        context = CallContext(server, call, _NO_CONTEXT, q.orpcthis.cid)
+        context = CallContext(server, call, _NO_CONTEXT, q.orpcthis.cid, owner_of(call))
         try:
             results = _activate(context, wanted.clsid, wanted.iids, factory)
         except ComError as error:

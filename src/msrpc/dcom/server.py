@@ -177,14 +177,18 @@ class CallContext:
 
     Attributes:
         interface: the called interface.
+        owner: the caller, which owns the objects that the call creates.
         causality: the CID of the chain of calls (2.2.6, 3.1.1.5.4).
         must_wait: the response must be sent only after everything written so far is on the disk.
     """
 
-    __slots__ = ("_passed", "call", "causality", "interface", "must_wait", "server")
+    __slots__ = ("_passed", "call", "causality", "interface", "must_wait", "owner", "server")
 
-    def __init__(self, server: ComServer, call: Call, interface: Interface, causality: bytes) -> None:
+    def __init__(
+        self, server: ComServer, call: Call, interface: Interface, causality: bytes, owner: ObjectOwner
+    ) -> None:
         self.server, self.call, self.interface, self.causality = server, call, interface, causality
+        self.owner = owner
         self.must_wait = False
         self._passed: list[Exportable] = []
 
@@ -193,11 +197,6 @@ class CallContext:
         for target in self._passed:
             self.server.exporter.withdraw(target)
         self._passed.clear()
-
-    @property
-    def owner(self) -> ObjectOwner:
-        """The caller, which owns the objects that the call creates."""
-        return owner_of(self.call)
 
     @property
     def local_host(self) -> str:

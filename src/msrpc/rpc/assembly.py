@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from msrpc.rpc.channel import Channel
 
 
@@ -60,7 +58,7 @@ class Assembly:
         self.context_id = context_id
         self.opnum = opnum
         self.channel = channel
-        self.object_uuid: UUID | None = None
+        self.object_uuid: bytes | None = None
         self.pieces: list[bytes] = []
         self.size = 0
         self.refused = False

@@ -138,7 +138,10 @@ class CallConnection(ABC):
 
 
 class Call:
-    """One call on the server. Exactly one `reply` or `fault` ends it; it is `over` then."""
+    """One call on the server. Exactly one `reply` or `fault` ends it; it is `over` then.
+
+    `object_uuid` has the 16 bytes of the UUID, little-endian; None if the request has none.
+    """
 
     __slots__ = (
         "_cancelled",
@@ -170,7 +173,7 @@ class Call:
         opnum: int,
         stub: bytes,
         byte_order: ByteOrder = "<",
-        object_uuid: UUID | None = None,
+        object_uuid: bytes | None = None,
         is_ndr64: bool = False,
     ) -> None:
         self.connection = connection

@@ -198,8 +198,13 @@ NULL_SYNTAX: Final = SyntaxId(UUID(int=0), (0, 0))
 
 def read_uuid(data: bytes, offset: int, order: ByteOrder) -> UUID:
     """Decode a UUID with integer fields in `order` ([MS-RPCE] 2.2.1.1.3)."""
+    return UUID(bytes_le=read_uuid_bytes(data, offset, order))
+
+
+def read_uuid_bytes(data: bytes, offset: int, order: ByteOrder) -> bytes:
+    """Return the 16 bytes of a UUID, little-endian; otherwise as `read_uuid`."""
     raw = bytes(data[offset : offset + 16])
-    return UUID(bytes_le=raw) if order == "<" else UUID(bytes=raw)
+    return raw if order == "<" else UUID(bytes=raw).bytes_le
 
 
 def sec_trailer(auth_type: int, level: int, pad_length: int, context_id: int) -> bytes:

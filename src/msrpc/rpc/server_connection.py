@@ -43,7 +43,7 @@ from msrpc.rpc.pdu import (
     AuthLevel,
     Header,
     PacketType,
-    read_uuid,
+    read_uuid_bytes,
 )
 from msrpc.rpc.security import AcceptorFactory, LoginObserver, NullObserver, Question
 from msrpc.rpc.server_binding import Binder, BoundContext
@@ -410,7 +410,7 @@ class ServerConnection(CallConnection):
             if not status and len(self.unanswered) + len(self._assemblies) >= self.limits.max_pending:
                 status = NCA_S_SERVER_TOO_BUSY
             if flags & PFC_OBJECT_UUID:
-                assembly.object_uuid = read_uuid(raw, CALL_HEADER_SIZE, order)
+                assembly.object_uuid = read_uuid_bytes(raw, CALL_HEADER_SIZE, order)
             if not flags & PFC_LAST_FRAG:
                 if len(self._assemblies) >= self.limits.max_pending:
                     raise RemoteProtocolError(f"more than {self.limits.max_pending} requests are incomplete")

@@ -45,7 +45,7 @@ class RemoteObject:
 
     def __init__(self, apartment: Apartment, exporter: RemoteExporter, reference: StandardReference) -> None:
         self._apartment, self.exporter, self.reference = apartment, exporter, reference
-        self.ipid, self.oid, self.iid = reference.ipid.bytes_le, reference.oid, reference.iid
+        self.ipid, self.oid, self.iid = reference.ipid, reference.oid, reference.iid
         self._references = reference.public_refs
         apartment.remote.hold(exporter, self.oid, reference.flags)
 
@@ -164,7 +164,7 @@ class Apartment:
         """Return a reference to another interface of an object. Raises ComError."""
         std = await target.exporter.query(target.ipid, iid)
         reference = StandardReference(
-            iid, std.cPublicRefs, std.oxid, std.oid, UUID(bytes_le=std.ipid), target.reference.resolver, std.flags
+            iid, std.cPublicRefs, std.oxid, std.oid, std.ipid, target.reference.resolver, std.flags
         )
         return RemoteObject(self, target.exporter, reference)
 

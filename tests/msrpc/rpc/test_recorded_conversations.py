@@ -75,7 +75,7 @@ def test_an_authenticated_conversation_is_answered_with_the_recorded_bytes(path:
                 call = waiting[item["call_id"]]
                 assert call.caller.sid == SID
                 assert call.caller.level == AuthLevel[recorded["auth_level"]]
-                assert call.object_uuid == (UUID(item["object_uuid"]) if "object_uuid" in item else None)
+                assert call.object_uuid == (UUID(item["object_uuid"]).bytes_le if "object_uuid" in item else None)
                 assert call.opnum == item["opnum"]
                 expected = item.get("stub_hex_without_trailer", item["plain_stub_hex"])
                 assert call.stub.hex().endswith(expected[-200:])
@@ -116,7 +116,8 @@ def test_a_conversation_without_security_is_understood(path: Path) -> None:
             stubs[pdu.call_id] = stubs.get(pdu.call_id, b"") + pdu.stub
         for event in events:
             assert isinstance(event, Call), event
-            assert (event.opnum, event.stub, event.object_uuid) == (pdu.opnum, stubs.pop(pdu.call_id), pdu.object_uuid)
+            object_uuid = None if pdu.object_uuid is None else pdu.object_uuid.bytes_le
+            assert (event.opnum, event.stub, event.object_uuid) == (pdu.opnum, stubs.pop(pdu.call_id), object_uuid)
             assert event.byte_order == ("<" if raw[4] else ">")
             event.reply(b"")
         answer = connection.data_to_send()

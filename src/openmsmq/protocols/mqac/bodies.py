@@ -54,10 +54,9 @@ async def body_of_object(context: CallContext, value: Variant) -> tuple[bytes, i
     if not isinstance(target, ForeignReference):
         raise ComError(ComResult.E_INVALIDARG, "an object without state can't be a body; allowed: one of the client's")
     async with context.server.remote.reached(target.reference, target.host) as exporter:
-        ipid = target.reference.ipid.bytes_le
         state = await state_of(
-            exporter, ipid, lambda s: context.marshal(s, com.IStream.uuid), MAXIMUM_MESSAGE_SIZE, context.causality,
-            charge_of(context),
+            exporter, target.reference.ipid, lambda s: context.marshal(s, com.IStream.uuid), MAXIMUM_MESSAGE_SIZE,
+            context.causality, charge_of(context),
         )  # fmt: skip
     return state.pack(), VarType.VT_STREAMED_OBJECT
 

@@ -33,7 +33,7 @@ class Sink:
         charge.set(1)
         try:
             async with remote.reached(given, target.host) as exporter:
-                found = await _first(exporter, given.ipid.bytes_le, (m._DMSMQEventEvents.uuid, o.IDispatch.uuid))
+                found = await _first(exporter, given.ipid, (m._DMSMQEventEvents.uuid, o.IDispatch.uuid))
         except BaseException:
             charge.set(0)
             raise
