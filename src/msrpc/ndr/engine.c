@@ -896,8 +896,10 @@ static const Expression *parse_expression(PyObject *table, const Scope *scope)
 
 static bool parse_count(PyObject *table, const Scope *scope, Count *count)
 {
+    if (table == Py_None)
+        return true;
     count->late = scope->late;
-    return table == Py_None || (count->expression = parse_expression(table, scope)) != NULL;
+    return (count->expression = parse_expression(table, scope)) != NULL;
 }
 
 /* (name, type, selecting expression or None, range or None) */
