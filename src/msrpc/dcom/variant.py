@@ -315,6 +315,9 @@ def _size(wire: o.wireVARIANTStr, base: int) -> int:
     """Return the size of a VARIANT on the wire in bytes."""
     if base == VT.BSTR and not wire.vt & VT.BYREF:
         return 36 + 2 * (wire.bstrVal.clSize if wire.bstrVal is not None else 0)
-    if wire.vt & (VT.BYREF | VT.ARRAY) or base in (VT.DECIMAL, *_OBJECTS):
+    if base in _OBJECTS and not wire.vt & VT.BYREF:
+        pointer = wire.punkVal if base == VT.UNKNOWN else wire.pdispVal
+        return 24 + (8 + len(pointer.abData) if pointer is not None else 0)
+    if wire.vt & (VT.BYREF | VT.ARRAY) or base == VT.DECIMAL:
         return len(serialize(wire)) - HEADERS
     return _SIZE_OF_SCALAR.get(base, 24)

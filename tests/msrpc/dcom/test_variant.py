@@ -16,6 +16,7 @@ from msrpc.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant, bstr, fro
 from msrpc.errors import BadStubData, ComError
 from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
+from msrpc.interfaces.ms_dcom import MInterfacePointer
 from msrpc.ndr.serialization import HEADERS, deserialize, serialize, size_of
 
 INTEGERS = {VT.I1: "b", VT.UI1: "B", VT.I2: "h", VT.UI2: "H", VT.I4: "i", VT.UI4: "I", VT.I8: "q", VT.UI8: "Q",
@@ -82,6 +83,14 @@ def test_references_come_back_and_resolve_to_the_value(variant: Variant) -> None
     assert through(by_reference).resolved == variant
     nested = Variant(VT.VARIANT | VT.BYREF, Variant(VT.VARIANT | VT.BYREF, variant))
     assert through(nested).resolved == variant
+
+
+@pytest.mark.parametrize("vt", [VT.UNKNOWN, VT.DISPATCH, VT.DISPATCH | VT.BYREF])
+@pytest.mark.parametrize("size", [None, 0, 1, 8, 100])
+def test_the_size_of_an_object_counts_its_reference(vt: int, size: int | None) -> None:
+    reference = None if size is None else MInterfacePointer(size, bytes(size))
+    wire = to_wire(Variant(vt, "an object"), lambda target, by_dispatch: reference)
+    assert wire.clSize == (len(serialize(wire)) - HEADERS) // 8
 
 
 def test_a_bstr_that_is_null_is_not_an_empty_one() -> None:
