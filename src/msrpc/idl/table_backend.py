@@ -43,7 +43,7 @@ class Tables:
     def arguments(self, class_name: str, parameters: list[w.Field]) -> str:
         """Return the arguments of `ndr.tables.codec` that describe `parameters`; empty if tables do not support
         them."""
-        if not all(_is_supported(p.type) and _is_calculable(p.selector) for p in parameters):
+        if not all(_is_supported_member(p) for p in parameters):
             return ""
         return f"({class_name}, {self._fields(parameters, {p.name for p in parameters})})"
 
@@ -112,7 +112,7 @@ def _is_supported(wire_type: w.WireType, enclosing: frozenset[int] = frozenset()
     return False
 
 
-def _is_supported_member(f: w.Field, enclosing: frozenset[int]) -> bool:
+def _is_supported_member(f: w.Field, enclosing: frozenset[int] = frozenset()) -> bool:
     if f.switch_follows or not _is_calculable(f.selector):
         return False
     return not (isinstance(f.type, w.Struct) and f.type.conformant) and _is_supported(f.type, enclosing)

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 from msrpc.errors import RemoteProtocolError
+from msrpc.ndr.runtime import guid_from_big_endian
 
 ByteOrder = Literal["<", ">"]
 
@@ -204,7 +205,7 @@ def read_uuid(data: bytes, offset: int, order: ByteOrder) -> UUID:
 def read_uuid_bytes(data: bytes, offset: int, order: ByteOrder) -> bytes:
     """Return the 16 bytes of a UUID, little-endian; otherwise as `read_uuid`."""
     raw = bytes(data[offset : offset + 16])
-    return raw if order == "<" else UUID(bytes=raw).bytes_le
+    return raw if order == "<" else guid_from_big_endian(raw)
 
 
 def sec_trailer(auth_type: int, level: int, pad_length: int, context_id: int) -> bytes:
