@@ -17,9 +17,12 @@ def test_a_task_is_kept_until_it_is_done_and_gives_its_result() -> None:
         async def work() -> int:
             return await hold
 
+        async def greet() -> str:
+            return "at once"
+
         task = tasks.spawn(work())
         kept = weakref.ref(task)
-        assert await asyncio.wait_for(tasks.spawn(asyncio.sleep(0, "at once")), 5) == "at once"
+        assert await asyncio.wait_for(tasks.spawn(greet()), 5) == "at once"
         del task
         gc.collect()
         found = kept()
