@@ -105,14 +105,10 @@ def fuzz_rows(data: bytes) -> None:
     if error is None:
         assert decode_message(data, 1).body_type <= 0xFFFF
     whole = np.array([0]), np.array([len(data)])
-    expanded = compact_record.expand_rows(data, *whole)
-    assert expanded == compact_record.expand_rows_in_python(data, *whole)
-    buffer = np.frombuffer(expanded[0] + bytes(8), np.uint8)
-    starts, sizes = np.array(expanded[1]), np.array(expanded[2])
-    if record_columns.are_sound(buffer, starts, sizes).all():
-        record_columns.Records(np.array([1], np.uint64), buffer, starts, sizes, "q", "queue").batch(
-            record_columns.MESSAGE_SCHEMA.names
-        )
+    assert compact_record.split_rows(data, *whole) == compact_record.split_rows_in_python(data, *whole)
+    records = record_columns.Records(np.array([1], np.uint64), np.frombuffer(data, np.uint8), *whole, "q", "queue")
+    if records:
+        records.batch(record_columns.MESSAGE_SCHEMA.names)
 
 
 def fuzz_objref(data: bytes) -> None:

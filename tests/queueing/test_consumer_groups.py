@@ -343,6 +343,20 @@ def test_a_limit_ends_the_range_at_the_last_message_within_it(world: World) -> N
     assert (end, len(ranges)) == (sequences[0], 1)
 
 
+@pytest.mark.parametrize(("messages", "spare", "taken"), [(9, 0, 3), (9, -1, 2), (9, 1, 3), (2, 0, 2), (3, 0, 3)])
+def test_claims_and_ranges_end_where_the_first_limit_is_reached(
+    world: World, messages: int, spare: int, taken: int
+) -> None:
+    sequences = fill(world, "abcdefg")
+    queue = world.queue()
+    each = queue.volume_of(queue.heads(1))
+    limits = BatchLimits(messages, 3 * each + spare)
+    end, ranges = done(world.manager.consumer_groups.divide(queue, 0, sequences[-1], 1, limits))
+    assert (end, ranges) == (sequences[taken - 1], [(0, end, taken, taken * each)])
+    group = done(world.manager.consumer_groups.claim(queue, "g", 0, limits))
+    assert (claimed(group), group.end) == (list("abcdefg"[:taken]), end)
+
+
 def test_claims_and_queues_are_divided_alike_regardless_of_priorities(world: World) -> None:
     for number in range(40):
         world.send(label=str(number), priority=number % 8)

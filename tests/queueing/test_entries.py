@@ -76,12 +76,13 @@ class EntriesMachine(RuleBasedStateMachine):
         locations = [self.entries.location(key) for key in some]
         volume = sum(self.entries.size(key) for key in some)
         assert self.entries.locations(some) == locations
+        assert self.entries.volume(some) == volume
         assert self.entries.remove_all(some) == volume
         for key in some:
             del self.expected[key]
         absent = next((key for key in keys if key not in self.expected), None)
         if absent is not None:
-            for act in (self.entries.remove_all, self.entries.locations):
+            for act in (self.entries.remove_all, self.entries.locations, self.entries.volume):
                 with pytest.raises(KeyError, match=str(absent)):
                     act([absent])
 
@@ -153,6 +154,7 @@ def test_a_queue_of_many_messages_has_what_a_dictionary_has() -> None:
             entries.place(key, number, number % 5000)
         some = luck.sample(sorted(expected), 5000)
         assert entries.locations(some) == [expected[key] & LOCATION_MASK for key in some]
+        assert entries.volume(some) == sum(expected[key] >> LOCATION_BITS for key in some)
         assert list(entries) == sorted(expected)
         gone = luck.sample(sorted(expected), 119_000)
         assert entries.remove_all(gone) == sum(expected.pop(key) >> LOCATION_BITS for key in gone)
@@ -160,6 +162,20 @@ def test_a_queue_of_many_messages_has_what_a_dictionary_has() -> None:
         assert all(key not in entries for key in gone[:1000])
         assert entries.remove_all(list(expected)) == sum(entry >> LOCATION_BITS for entry in expected.values())
         assert (len(entries), list(entries)) == (0, [])
+
+
+@pytest.mark.parametrize("entries", [Entries(), EntriesInPython()])
+def test_a_key_that_is_no_key_is_refused_wherever_it_is_in_a_list(entries: Any) -> None:
+    keys = list(range(40))
+    for key in keys:
+        entries.place(key, key, 2)
+    for at in (0, 15, 16, 17, 39):
+        for wrong in ("key", 40, -1, 1 << 64):
+            given_keys = [*keys[:at], wrong, *keys[at + 1 :]]
+            for act in (entries.locations, entries.volume, lambda some: entries.places(some, 0, 99, 99)):
+                with pytest.raises((KeyError, TypeError, OverflowError)):
+                    act(given_keys)
+    assert entries.volume(keys) == entries.remove_all(keys) == 80
 
 
 def test_a_table_that_grows_and_shrinks_again_and_again_has_what_a_dictionary_has() -> None:

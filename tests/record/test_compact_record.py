@@ -23,8 +23,8 @@ from openmsmq.record.compact_record import (
     expand_head,
     expand_head_in_python,
     expand_in_python,
-    expand_rows,
-    expand_rows_in_python,
+    split_rows,
+    split_rows_in_python,
 )
 from openmsmq.record.fields import FIELDS, FIXED, OFFSET, PARTS
 from openmsmq.record.message_record import decode_message, encode_message
@@ -134,11 +134,11 @@ def test_only_the_plain_form_can_be_made_compact(record: bytes) -> None:
             function(record)
 
 
-@pytest.mark.parametrize(("compacted", "expanded"), [
-    (compact_rows, expand_rows), (compact_rows_in_python, expand_rows_in_python)
+@pytest.mark.parametrize(("compacted", "split"), [
+    (compact_rows, split_rows), (compact_rows_in_python, split_rows_in_python)
 ])  # fmt: skip
 @given(st.randoms(use_true_random=False))
-def test_rows_are_converted_like_single_records(compacted: Any, expanded: Any, random: Random) -> None:
+def test_rows_are_converted_like_single_records(compacted: Any, split: Any, random: Random) -> None:
     records = [some_record(random) for _ in range(random.randrange(5))]
     start = random.randrange(3)
     bounds = array("q", accumulate(map(len, records), initial=start))
@@ -147,11 +147,17 @@ def test_rows_are_converted_like_single_records(compacted: Any, expanded: Any, r
     assert rows == [compact(record) for record in records]
     assert list(places) == list(accumulate(sizes, initial=0))
     assert [expand(row) for row in rows] == records
-    mixed = [random.choice([row, record]) for row, record in zip(rows, records, strict=True)] + [b"", b"\2?"]
-    ends = array("q", accumulate(map(len, mixed), initial=0))
-    found, begins, lengths = expanded(b"".join(mixed), ends[:-1], array("q", map(len, mixed)))
-    assert not any(at % 8 for at in begins)
-    assert [found[at : at + size] for at, size in zip(begins, lengths, strict=True)] == [*records, b"", b"\2?"]
+    mixed = [random.choice([row, record]) for row, record in zip(rows, records, strict=True)]
+    invalid = [b"", b"\2?", b"\1" + bytes(FIXED.size - 2), b"\3" + bytes(FIXED.size)]
+    ends = list(accumulate(map(len, [*mixed, *invalid]), initial=start))
+    buffer = bytes(start) + b"".join([*mixed, *invalid])
+    fixed, begins = split(buffer, array("q", ends[:-1]), array("q", map(len, [*mixed, *invalid])))
+    heads = [fixed[at : at + FIXED.size] for at in range(0, len(fixed), FIXED.size)]
+    assert [head + buffer[at:end] for head, at, end in zip(heads, begins, ends[1:], strict=True)][
+        : len(mixed)
+    ] == records
+    assert heads[len(mixed) :] == [bytes(FIXED.size)] * len(invalid)
+    assert list(begins[len(mixed) :]) == ends[len(mixed) : -1]
 
 
 @pytest.mark.parametrize("compacted", [compact_rows, compact_rows_in_python])
@@ -160,3 +166,9 @@ def test_rows_outside_the_buffer_are_refused(compacted: Any) -> None:
     for bounds in ([0, len(record) + 1], [-1, len(record)], [len(record), 0], [0, 5]):
         with pytest.raises(ValueError, match="plain form"):
             compacted(record, array("q", bounds))
+
+
+@pytest.mark.parametrize(("start", "size"), [(-1, 5), (0, -1), (0, 6), (6, 0), (3, 3), (1 << 62, 1 << 62)])
+def test_records_outside_the_buffer_are_not_split(start: int, size: int) -> None:
+    with pytest.raises(ValueError, match="not within"):
+        split_rows(bytes(5), array("q", [start]), array("q", [size]))

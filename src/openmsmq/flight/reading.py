@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
 from openmsmq.bulk.texts import TEXT, with_text
-from openmsmq.flight.record_columns import KEY_COLUMNS, Records, are_sound, key_columns
+from openmsmq.flight.record_columns import KEY_COLUMNS, Records, key_columns
 from openmsmq.flight.segment_reader import SegmentReader
 from openmsmq.flight.slices import SEQUENCE_MASK, SliceReader
 from openmsmq.model.errors import IllegalPropertyValue
@@ -115,18 +115,18 @@ class RangeReading:
     def _portion(self, reader: SliceReader, keys: Any, data: memoryview, values: dict[str, Any]) -> Portion:
         path, source = values["path"], values["source"]
         found = reader.read(keys, data)
-        sound = are_sound(found.buffer, found.starts, found.sizes)
-        keys, starts, sizes = found.keys[sound], found.starts[sound], found.sizes[sound]
-        damaged = [*found.damaged.tolist(), *found.keys[~sound].tolist()]
+        records = Records(
+            found.keys, found.buffer, found.starts, found.sizes, path, source, self._include_body, values["aborts"]
+        )
+        damaged = [*found.damaged.tolist(), *records.damaged.tolist()]
         for key in damaged:
             logger.error(
                 "queue %s: message %#x can't be decoded and was skipped in a stream; receive it by lookup id to "
                 "remove it", path or source, key,
             )  # fmt: skip
-        messages, odd = len(keys) + len(damaged), 0
+        odd = 0
         rows = pa.RecordBatch.from_pylist([], self.schema)
-        if len(keys):
-            records = Records(keys, found.buffer, starts, sizes, path, source, self._include_body, values["aborts"])
+        if records:
             rows = records.batch(self._stored)
             if self._selects:
                 rows = rows.filter(pa.array(self._selected(records.fixed["arrival_time"])))
@@ -134,7 +134,7 @@ class RangeReading:
                 assert self._decode is not None
                 decoded, odd = with_text(rows, self._decode)
                 rows = decoded.select(self.schema.names)
-        return Portion(rows, messages, damaged, odd)
+        return Portion(rows, len(records) + len(damaged), damaged, odd)
 
     def _selected(self, times: Any) -> Any:
         """Return a mask of the arrival times, in seconds, that are within the limits of the ticket."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, as_unicode
 from openmsmq.flight.layout import FIXED, PART, VERSION
 from openmsmq.model.lookup_id import LAST_SEQUENCE
+from openmsmq.record.compact_record import split_rows
 
 Array = npt.NDArray[Any]
 _INFINITE = 0xFFFFFFFF
@@ -22,7 +23,11 @@ _NULL_IDENTIFIER = bytes(20)
 
 
 class Records:
-    """The records of one slice, in one buffer."""
+    """The records of one slice, in one buffer.
+
+    Attributes:
+        damaged: lookup identifiers of records that cannot be parsed; they are omitted.
+    """
 
     def __init__(
         self,
@@ -38,21 +43,30 @@ class Records:
         """
         Args:
             keys: lookup identifiers.
-            buffer: bytes of the records.
-            starts, sizes: location of each record in `buffer`; starts are multiples of eight.
+            buffer: bytes of the records, in plain or compact form.
+            starts, sizes: location of each record in `buffer`.
             queue, source: values of these columns.
             include_body: False makes `body` null.
             aborts: lookup identifiers and abort counts of messages whose records lack the counts.
-            All records must be sound (`are_sound`).
         """
-        self._buffer, self._starts = buffer, starts
-        self._count = len(starts)
+        parts, begins = split_rows(buffer, np.ascontiguousarray(starts), np.ascontiguousarray(sizes))
+        fixed, places = np.frombuffer(parts, FIXED), np.frombuffer(begins, np.int64)
+        lengths = fixed["lengths"].sum(axis=1, dtype=np.int64) + fixed["tail_size"]
+        sound = (fixed["version"] == VERSION) & (places + lengths == starts + sizes)
+        self.damaged: Array = keys[~sound]
+        if len(self.damaged):
+            keys, fixed, places = keys[sound], fixed[sound], places[sound]
+        self._buffer = buffer
+        self._count = len(keys)
         self._keys = keys
         self._queue, self._source, self._include_body = queue, source, include_body
         self._aborts = dict(aborts)
-        self._fixed = _fixed_parts(buffer, starts)
-        self._lengths = np.ascontiguousarray(self._fixed["lengths"].T, np.int64)  # lengths of each part
-        self._bounds = list(accumulate(self._lengths, initial=starts + FIXED.itemsize))  # start of each part
+        self._fixed = fixed
+        self._lengths = np.ascontiguousarray(fixed["lengths"].T, np.int64)  # lengths of each part
+        self._bounds = list(accumulate(self._lengths, initial=places))  # start of each part
+
+    def __len__(self) -> int:
+        return self._count
 
     def batch(self, names: Sequence[str]) -> pa.RecordBatch:
         """Return the named columns."""
@@ -172,34 +186,12 @@ def key_columns(keys: Array, queue: str, source: str, names: Sequence[str]) -> p
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([MESSAGE_SCHEMA.field(name) for name in names]))
 
 
-def are_sound(buffer: Array, starts: Array, sizes: Array) -> Array:
-    """Return a mask of the records that `Records` can parse: those of this version whose length matches their parts.
-
-    Args:
-        buffer: bytes of the records.
-        starts, sizes: location of each record in `buffer`; starts are multiples of eight.
-    """
-    sound: Array = sizes >= FIXED.itemsize
-    fixed = _fixed_parts(buffer, starts[sound]) if sound.any() else np.empty(0, FIXED)
-    lengths = fixed["lengths"].sum(axis=1, dtype=np.int64)
-    lengths += fixed["tail_size"]
-    sound[sound] = (fixed["version"] == VERSION) & (lengths + FIXED.itemsize == sizes[sound])
-    return sound
-
-
 def _text(part: bytes) -> str:
     """Return text for Arrow, with invalid Unicode replaced."""
     try:
         return as_unicode(part.decode("utf-8", "surrogatepass"))
     except UnicodeDecodeError:
         return part.decode("utf-8", "replace")
-
-
-def _fixed_parts(buffer: Array, starts: Array) -> Array:
-    """Return the fixed parts of records: selected from a view with an element at each multiple of eight."""
-    windows = np.ndarray((len(buffer) - FIXED.itemsize) // 8 + 1, f"V{FIXED.itemsize}", buffer, strides=8)
-    parts: Array = windows[starts >> 3].view(FIXED)
-    return parts
 
 
 def _is_text(data: pa.Buffer) -> bool:

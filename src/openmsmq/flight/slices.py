@@ -9,7 +9,6 @@ import numpy as np
 
 from openmsmq.flight.segment_reader import GONE, Array, SegmentReader
 from openmsmq.model.lookup_id import LAST_SEQUENCE
-from openmsmq.record.compact_record import expand_rows
 
 SEQUENCE_MASK = np.uint64(LAST_SEQUENCE)
 _TRIES = 10  # attempts to find a message that compaction keeps moving; after that, it counts as damaged
@@ -21,7 +20,7 @@ class SliceRecords(NamedTuple):
     Attributes:
         keys: lookup identifiers.
         buffer: bytes of the records.
-        starts, sizes: location of each record, in plain form, in `buffer`.
+        starts, sizes: location of each record in `buffer`.
         damaged: lookup identifiers of existing messages whose records cannot be read.
     """
 
@@ -71,8 +70,4 @@ class SliceReader:
         filled = [one for one in buffers if len(one)]
         merged = filled[0] if len(filled) == 1 else np.concatenate(filled or buffers)
         kept = starts != GONE
-        records, begins, lengths = expand_rows(merged, starts[kept], sizes[kept])
-        return SliceRecords(
-            keys[kept], np.frombuffer(records, np.uint8), np.frombuffer(begins, np.int64),
-            np.frombuffer(lengths, np.int64), keys[rows],
-        )  # fmt: skip
+        return SliceRecords(keys[kept], merged, starts[kept], sizes[kept], keys[rows])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, takewhile
 from typing import Final
 
 from openmsmq.model.constants import MAXIMUM_GROUP_NAME, MessageClass
@@ -118,16 +117,17 @@ class ConsumerGroups:
     ) -> Steps[tuple[int, int]]:
         """Return the number of messages that the limits allow and the sequence of the last one; `end` if no limit is
         reached."""
-        total = taken_bytes = 0
+        total = volume = 0
         position = start
-        while keys := self.within(queue, position, end, _STEP, group):
-            for key in keys:
-                size = queue.size_of(key)
-                if total and taken_bytes + size > limits.bytes:
-                    return total, position
-                total, taken_bytes, position = total + 1, taken_bytes + size, sequence_of(key)
-                if total >= limits.messages:
-                    return total, position
+        while keys := self.within(queue, position, end, min(_STEP, limits.messages - total), group):
+            count, taken = queue.fitting(keys, limits.bytes - volume)
+            if not total and not count:  # always the first one
+                count, taken = 1, queue.size_of(keys[0])
+            total, volume = total + count, volume + taken
+            if count:
+                position = sequence_of(keys[count - 1])
+            if count < len(keys) or total >= limits.messages:
+                return total, position
             yield
         return total, end
 
@@ -228,15 +228,15 @@ class ConsumerGroups:
         while len(group.keys) < limits.messages:
             limit = min(_STEP, limits.messages - len(group.keys))
             keys = queue.within(group.end, self.last_stable(queue, group), limit)
-            volumes = list(takewhile(limits.bytes.__ge__, accumulate(map(queue.size_of, keys), initial=volume)))
-            fitting = keys[: max(len(volumes) - 1, 0 if group.keys else 1)]  # always the first one
+            count, taken = queue.fitting(keys, limits.bytes - volume)
+            fitting = keys[: count if count or group.keys else 1]  # always the first one
             if fitting:
                 queue.lock_all(fitting, group.lock)
                 group.keys += fitting
                 group.end = sequence_of(fitting[-1])
             if len(fitting) < limit:
                 return
-            volume = volumes[-1]
+            volume += taken
             yield
             _check_exists(queue)
 
@@ -309,7 +309,11 @@ class ConsumerGroups:
         if queue.is_destination and queue.properties.journaling:
             return [None] * len(keys)
         aborts, asking = queue.aborts, queue.asking
-        places = [None if key in aborts or key in asking else queue.location(key) for key in keys]
+        places = queue.locations(keys)
+        if aborts or asking:
+            places = [
+                None if key in aborts or key in asking else place for key, place in zip(keys, places, strict=True)
+            ]
         old = bisect_right(keys, queue.recovered_until, key=sequence_of)
         if old and queue.is_destination:
             stored_ones = [place for place in places[:old] if place is not None]

@@ -66,6 +66,10 @@ class EntriesInPython(UserDict[int, Entry]):  # mypyc would treat a subclass of 
         del self.data[key]
         return size
 
+    def volume(self, keys: list[int]) -> int:
+        """Return the bytes of messages. Raises KeyError."""
+        return sum([self.size(key) for key in keys])
+
     def remove_all(self, keys: list[int]) -> int:
         """Remove entries. Returns the bytes of their messages. Raises KeyError."""
         return sum([self.remove(key) for key in keys])

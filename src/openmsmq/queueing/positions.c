@@ -431,6 +431,25 @@ static bool look_up(const Positions *self, PyObject *key_object, Place *at)
     return false;
 }
 
+enum { AHEAD = 16 };
+
+/* Find the key at `at` of a list. In a long queue, the slots of most keys are in none of the processor's caches, so those
+   of a key further on are requested meanwhile. */
+static bool look_up_next(const Positions *self, PyObject *keys, Py_ssize_t at, Place *place)
+{
+    if (self->directory != NULL && at + AHEAD < PyList_GET_SIZE(keys)) {
+        uint64_t key;
+        if (key_of(PyList_GET_ITEM(keys, at + AHEAD), &key)) {
+            const Table *table = self->directory[index_of(self, hash_of(key))];
+            size_t home = home_of(table, key);
+            __builtin_prefetch(table->sizes + home);
+            __builtin_prefetch(table->slots + home);
+        } else
+            PyErr_Clear(); /* reported when it is looked up */
+    }
+    return look_up(self, PyList_GET_ITEM(keys, at), place);
+}
+
 static PyObject *subscript(PyObject *object, PyObject *key_object)
 {
     Place at;
@@ -498,24 +517,33 @@ static PyObject *place(PyObject *object, PyObject *const *arguments, Py_ssize_t 
     Py_RETURN_NONE;
 }
 
-static PyObject *location(PyObject *object, PyObject *key_object)
+static PyObject *location_at(Place at)
 {
-    Positions *self = (Positions *)object;
-    Place at;
-    if (!look_up(self, key_object, &at))
-        return NULL;
     if (*size_of_place(at) == HELD)
         Py_RETURN_NONE;
     return PyLong_FromUnsignedLongLong(slot_of_place(at)->place);
 }
 
+static PyObject *location(PyObject *object, PyObject *key_object)
+{
+    Place at;
+    return look_up((Positions *)object, key_object, &at) ? location_at(at) : NULL;
+}
+
+static bool is_list(PyObject *keys)
+{
+    if (PyList_Check(keys))
+        return true;
+    PyErr_Format(PyExc_TypeError, "a list is needed, not %s", Py_TYPE(keys)->tp_name);
+    return false;
+}
+
 static PyObject *locations(PyObject *object, PyObject *keys)
 {
-    if (!PyList_Check(keys))
-        return PyErr_Format(PyExc_TypeError, "a list is needed, not %s", Py_TYPE(keys)->tp_name);
-    PyObject *found = PyList_New(0);
+    PyObject *found = is_list(keys) ? PyList_New(0) : NULL;
     for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(keys); i++) {
-        PyObject *one = location(object, PyList_GET_ITEM(keys, i));
+        Place at;
+        PyObject *one = look_up_next((Positions *)object, keys, i, &at) ? location_at(at) : NULL;
         if (one == NULL || PyList_Append(found, one) < 0)
             Py_CLEAR(found);
         Py_XDECREF(one);
@@ -545,24 +573,41 @@ static PyObject *remove_one(PyObject *object, PyObject *key_object)
     return size;
 }
 
+/* Add the bytes of a message to `volume`. Returns false with an exception set on failure. */
+static bool add_size(Place at, uint64_t *volume)
+{
+    if (held_at(at) == NULL) {
+        *volume += *size_of_place(at);
+        return true;
+    }
+    PyObject *size = size_at(at);
+    *volume += size == NULL ? 0 : PyLong_AsUnsignedLongLong(size);
+    Py_XDECREF(size);
+    return !PyErr_Occurred();
+}
+
+static PyObject *volume(PyObject *object, PyObject *keys)
+{
+    uint64_t volume = 0;
+    Place at;
+    if (!is_list(keys))
+        return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++)
+        if (!look_up_next((Positions *)object, keys, i, &at) || !add_size(at, &volume))
+            return NULL;
+    return PyLong_FromUnsignedLongLong(volume);
+}
+
 static PyObject *remove_all(PyObject *object, PyObject *keys)
 {
     Positions *self = (Positions *)object;
-    if (!PyList_Check(keys))
-        return PyErr_Format(PyExc_TypeError, "a list is needed, not %s", Py_TYPE(keys)->tp_name);
     uint64_t volume = 0;
+    Place at;
+    if (!is_list(keys))
+        return NULL;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
-        Place at;
-        if (!look_up(self, PyList_GET_ITEM(keys, i), &at))
+        if (!look_up_next(self, keys, i, &at) || !add_size(at, &volume))
             return NULL;
-        if (held_at(at) != NULL) {
-            PyObject *size = size_at(at);
-            volume += size == NULL ? 0 : PyLong_AsUnsignedLongLong(size);
-            Py_XDECREF(size);
-            if (PyErr_Occurred())
-                return NULL;
-        } else
-            volume += *size_of_place(at);
         forget(self, at);
     }
     return PyLong_FromUnsignedLongLong(volume);
@@ -824,7 +869,7 @@ static PyObject *places(PyObject *object, PyObject *arguments)
         goto end;
     for (; count < most && taken < volume; count++) {
         Place at;
-        if (!look_up(self, PyList_GET_ITEM(keys, start + count), &at))
+        if (!look_up_next(self, keys, start + count, &at))
             goto end;
         if (held_at(at) != NULL)
             break;
@@ -919,6 +964,7 @@ static PyMethodDef methods[] = {
     {"location", location, METH_O, "location(key): the location of the message in the store; None for one in memory"},
     {"locations", locations, METH_O, "locations(keys): `location` of each key"},
     {"size", size, METH_O, "size(key): the size of the message"},
+    {"volume", volume, METH_O, "volume(keys): the sum of the sizes of the messages"},
     {"remove", remove_one, METH_O, "remove(key): remove the entry and return the size of its message"},
     {"remove_all", remove_all, METH_O, "remove_all(keys): remove the entries and return the sum of the sizes"},
     {"update", update, METH_O, "update(entries): add or replace entries of a dictionary"},

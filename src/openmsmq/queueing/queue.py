@@ -286,10 +286,20 @@ class Queue:
 
     def volume_of(self, lookup_identifiers: list[int]) -> int:
         """Return the total bytes of some messages."""
-        entries, volume = self.entries, 0
-        for key in lookup_identifiers:
-            volume += entries.size(key)
-        return volume
+        return self.entries.volume(lookup_identifiers)
+
+    def fitting(self, lookup_identifiers: list[int], room: int) -> tuple[int, int]:
+        """Return how many of these messages, from the first one on, take at most `room` bytes, and their bytes."""
+        volume = self.entries.volume(lookup_identifiers)
+        if volume <= room:
+            return len(lookup_identifiers), volume
+        volume = 0
+        for count, key in enumerate(lookup_identifiers):
+            size = self.entries.size(key)
+            if volume + size > room:
+                return count, volume
+            volume += size
+        return len(lookup_identifiers), volume
 
     def visible_after(self, position: int) -> int | None:
         """Return the next position after `position` for a peek, which also sees some locked messages."""

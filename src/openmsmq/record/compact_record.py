@@ -169,19 +169,23 @@ def compact_rows_in_python(records: bytes | bytearray, bounds: array[int]) -> tu
     return b"".join(rows), sizes, array("q", accumulate(sizes, initial=0))
 
 
-def expand_rows_in_python(buffer: Any, starts: Any, sizes: Any) -> tuple[bytes, array[int], array[int]]:
-    """Pure Python version of `expand_rows`."""
+def split_rows_in_python(buffer: Any, starts: Any, sizes: Any) -> tuple[bytes, array[int]]:
+    """Pure Python version of `split_rows`."""
     view = memoryview(buffer)
-    made = bytearray()
-    places, lengths = array("q"), array("q")
+    fixed, places = bytearray(), array("q")
     for start, size in zip(memoryview(starts).cast("B").cast("q"), memoryview(sizes).cast("B").cast("q"), strict=True):
-        record = bytes(view[start : start + size])
+        if not 0 <= start <= start + size <= len(view):
+            raise ValueError("the records are not within the buffer")
+        record, plain = bytes(view[start : start + size]), b""
         with suppress(ValueError):  # the reader reports it
-            record = expand_in_python(record)
-        places.append(len(made))
-        lengths.append(len(record))
-        made += record + bytes(-len(record) & 7)
-    return bytes(made), places, lengths
+            plain = expand_in_python(record)
+        if plain[:1] != bytes([PLAIN]) or len(plain) < FIXED.size:
+            fixed += bytes(FIXED.size)
+            places.append(start)
+        else:
+            fixed += plain[: FIXED.size]
+            places.append(start + size - (len(plain) - FIXED.size))
+    return bytes(fixed), places
 
 
 if compacting is not None:
@@ -207,9 +211,10 @@ COMPACT_HEAD: Final = _HEAD.size - 1
 compact_rows: Final[Callable[[bytes | bytearray, array[int]], tuple[bytes, array[int], array[int]]]] = (
     compact_rows_in_python if compacting is None else compacting.compact_rows
 )
-#: (buffer, starts, sizes): return the plain forms of records in `buffer`; `starts` and `sizes` are buffers with the
-#: start and the size of each, int64. Returns the records, array('q') with the start of each, a multiple of eight, and
-#: array('q') with the size of each. Records that are not valid stay as they are.
-expand_rows: Final[Callable[[Any, Any, Any], tuple[bytes, array[int], array[int]]]] = (
-    expand_rows_in_python if compacting is None else compacting.expand_rows
+#: (buffer, starts, sizes): return the fixed parts of records in `buffer`, in either form. `starts` and `sizes` are
+#: buffers with the start and the size of each, int64. Returns the fixed parts in plain form, concatenated, and
+#: array('q') with the start of the parts of each record. If a record is not valid, its fixed part is zero and its parts
+#: begin where it does. Raises ValueError if a record is not within `buffer`.
+split_rows: Final[Callable[[Any, Any, Any], tuple[bytes, array[int]]]] = (
+    split_rows_in_python if compacting is None else compacting.split_rows
 )

@@ -191,50 +191,43 @@ end:
     return result;
 }
 
-/* (records, starts, sizes) in plain form, each at a multiple of eight; records that are not valid stay as they are. */
-static PyObject *expand_rows(PyObject *module, PyObject *arguments)
+/* (fixed parts in plain form, starts of the parts after them); the fixed part of a record that is not valid is zero. */
+static PyObject *split_rows(PyObject *module, PyObject *arguments)
 {
     (void)module;
     Py_buffer buffer, starts, sizes;
-    PyObject *made = NULL, *places = NULL, *lengths = NULL, *result = NULL;
+    PyObject *made = NULL, *places = NULL, *result = NULL;
     if (!PyArg_ParseTuple(arguments, "y*y*y*", &buffer, &starts, &sizes))
         return NULL;
     Py_ssize_t count = starts.len / 8;
     const int64_t *start = starts.buf, *size = sizes.buf;
     bool right = starts.len % 8 == 0 && sizes.len == starts.len;
-    Py_ssize_t room = 0;
-    for (Py_ssize_t i = 0; right && i < count; i++) {
+    for (Py_ssize_t i = 0; right && i < count; i++)
         right = start[i] >= 0 && size[i] >= 0 && size[i] <= buffer.len && start[i] <= buffer.len - size[i];
-        room += ((right ? size[i] : 0) + form.size + 7) & ~7;
-    }
     if (!right) {
         PyErr_SetString(PyExc_ValueError, "the records are not within the buffer");
         goto end;
     }
-    made = PyBytes_FromStringAndSize(NULL, room);
-    int64_t *place, *length;
-    if (made == NULL || !(places = new_column(one_i64, count, &place)) || !(lengths = new_column(one_i64, count, &length)))
+    int64_t *place;
+    made = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)form.size);
+    if (made == NULL || !(places = new_column(one_i64, count, &place)))
         goto end;
-    unsigned char *first = (unsigned char *)PyBytes_AS_STRING(made), *to = first;
-    for (Py_ssize_t i = 0; i < count; i++) {
+    unsigned char *fixed = (unsigned char *)PyBytes_AS_STRING(made);
+    for (Py_ssize_t i = 0; i < count; i++, fixed += form.size) {
         const unsigned char *record = (const unsigned char *)buffer.buf + start[i];
-        unsigned char *begin = to;
-        size_t from = size[i] ? expand_fixed(&form, record, (size_t)size[i], to) : 0;
-        if (from)
-            to += form.size;
-        memcpy(to, record + from, (size_t)size[i] - from);
-        to += (size_t)size[i] - from;
-        place[i] = begin - first;
-        length[i] = to - begin;
-        for (; (to - first) & 7; to++)
-            *to = 0;
+        size_t from = expand_fixed(&form, record, (size_t)size[i], fixed);
+        if (!from && is_plain_form(record, (size_t)size[i])) {
+            from = form.size;
+            memcpy(fixed, record, from);
+        }
+        if (!from)
+            memset(fixed, 0, form.size);
+        place[i] = start[i] + (int64_t)from;
     }
-    if (_PyBytes_Resize(&made, to - first) == 0)
-        result = PyTuple_Pack(3, made, places, lengths);
+    result = PyTuple_Pack(2, made, places);
 end:
     Py_XDECREF(made);
     Py_XDECREF(places);
-    Py_XDECREF(lengths);
     PyBuffer_Release(&buffer);
     PyBuffer_Release(&starts);
     PyBuffer_Release(&sizes);
@@ -247,7 +240,7 @@ static PyMethodDef functions[] = {
     {"expand", expand, METH_O, "expand(record): its plain form"},
     {"expand_head", expand_head, METH_VARARGS, "expand_head(head, length): first bytes of the plain form"},
     {"compact_rows", compact_rows, METH_VARARGS, "compact_rows(records, bounds): records, sizes and bounds"},
-    {"expand_rows", expand_rows, METH_VARARGS, "expand_rows(buffer, starts, sizes): buffer, starts and sizes"},
+    {"split_rows", split_rows, METH_VARARGS, "split_rows(buffer, starts, sizes): fixed parts, starts of the other parts"},
     {NULL},
 };
 
