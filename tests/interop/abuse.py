@@ -166,4 +166,4 @@ def is_own_file(name: str) -> bool:
         "audit.jsonl",
         "audit.lock",
     )
-    return name in known or name.startswith(("segment-", "checkpoint", "directory.sqlite"))
+    return name in known or name.startswith(("segment-", "checkpoint", "directory.sqlite", "alarms."))
