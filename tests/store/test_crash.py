@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from openmsmq.store import Store, checkpoints, frames
-from openmsmq.store.segments import SPARES
+from openmsmq.store import Insert, Store, checkpoints, frames
+from openmsmq.store.segments import SPARES, segment_name
 from seeds import by_night, several
-from store.memory_vfs import MemoryVfs
+from store.memory_vfs import SECTOR, MemoryVfs, put
 from store.oracle import DIRECTORY, Oracle, snapshot
 from tallies import tally
 
@@ -126,6 +126,33 @@ def test_a_crash_while_the_store_is_made_leaves_a_store_that_opens() -> None:
 
     vfs.before = before  # type: ignore[assignment]
     Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+
+
+def test_what_a_recovery_has_erased_does_not_return_after_a_power_failure() -> None:
+    """Frames of a torn write that reached the next segment would become valid when this one is full."""
+    vfs = MemoryVfs()
+    store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)
+    store.insert(1, 1, 0, b"acknowledged")
+    store.sync()
+    places = store.append([Insert(1, key, 0, bytes(3000)) for key in (2, 3)])
+    assert places[1] // SEGMENT == places[0] // SEGMENT + 1
+    states: list[MemoryVfs] = []
+
+    def before(name: str, path: str) -> None:
+        if name == "fdatasync":
+            states.append(vfs.crash(lambda index, total: True, len(vfs.changes)))
+
+    vfs.before = before  # type: ignore[assignment]
+    store.sync()
+    state = states[-1]
+    torn = state.names[f"{DIRECTORY}/{segment_name(places[0] // SEGMENT)}"]
+    put(torn.content, places[0] % SEGMENT, bytes(SECTOR))
+    torn.durable = bytes(torn.content)
+    for dropped in (True, False):
+        opened = Store.open(DIRECTORY, vfs=state, segment_size=SEGMENT, entropy=bytes)
+        assert (opened.recovered.report.torn_bytes > 0) == dropped
+        assert snapshot(opened)[0] == {1: (1, b"acknowledged", 0)}
+        state = state.crash(lambda index, total: False, 0)
 
 
 @pytest.mark.sources
