@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from dataclasses import fields
 from pathlib import Path
@@ -14,7 +15,8 @@ from openmsmq.server.config import STANDARD_PORTS, Configuration
 from openmsmq.server.loading import load
 from requirements import program
 
-PACKAGING = Path(__file__).parents[2] / "packaging"
+ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "packaging"
 COMPOSE, KUBERNETES = PACKAGING / "compose.yaml", PACKAGING / "kubernetes" / "openmsmq.yaml"
 OFFSET = 1000  # port offset in the image
 
@@ -83,3 +85,21 @@ def test_there_is_only_one_replica() -> None:
     stateful = resources()["StatefulSet"]["spec"]
     assert stateful["replicas"] == 1
     assert stateful["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+def test_the_image_is_built_with_all_modules_of_the_build_hook() -> None:
+    """`.dockerignore` leaves out everything that it does not name."""
+    tools, needed, left = ROOT / "tools", set(), ["hatch_build"]
+    while left:
+        name = left.pop()
+        if name in needed or not (tools / f"{name}.py").exists():
+            continue
+        needed.add(name)
+        for node in ast.walk(ast.parse((tools / f"{name}.py").read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                left += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                left.append(node.module)
+    kept = set((ROOT / ".dockerignore").read_text("utf-8").splitlines())
+    assert len(needed) > 1
+    assert not {f"!tools/{name}.py" for name in needed} - kept
