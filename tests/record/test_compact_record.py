@@ -153,9 +153,8 @@ def test_rows_are_converted_like_single_records(compacted: Any, split: Any, rand
     buffer = bytes(start) + b"".join([*mixed, *invalid])
     fixed, begins = split(buffer, array("q", ends[:-1]), array("q", map(len, [*mixed, *invalid])))
     heads = [fixed[at : at + FIXED.size] for at in range(0, len(fixed), FIXED.size)]
-    assert [head + buffer[at:end] for head, at, end in zip(heads, begins, ends[1:], strict=True)][
-        : len(mixed)
-    ] == records
+    plain = [head + buffer[at:end] for head, at, end in zip(heads, begins, ends[1:], strict=True)]
+    assert plain[: len(mixed)] == records
     assert heads[len(mixed) :] == [bytes(FIXED.size)] * len(invalid)
     assert list(begins[len(mixed) :]) == ends[len(mixed) : -1]
 

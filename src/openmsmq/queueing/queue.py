@@ -290,16 +290,11 @@ class Queue:
 
     def fitting(self, lookup_identifiers: list[int], room: int) -> tuple[int, int]:
         """Return how many of these messages, from the first one on, take at most `room` bytes, and their bytes."""
-        volume = self.entries.volume(lookup_identifiers)
-        if volume <= room:
-            return len(lookup_identifiers), volume
-        volume = 0
-        for count, key in enumerate(lookup_identifiers):
-            size = self.entries.size(key)
-            if volume + size > room:
-                return count, volume
-            volume += size
-        return len(lookup_identifiers), volume
+        count, volume = len(lookup_identifiers), self.entries.volume(lookup_identifiers)
+        while count and volume > room:
+            count -= 1
+            volume -= self.entries.size(lookup_identifiers[count])
+        return count, volume
 
     def visible_after(self, position: int) -> int | None:
         """Return the next position after `position` for a peek, which also sees some locked messages."""
