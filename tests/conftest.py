@@ -59,6 +59,14 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.freeze()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Collect garbage once, and exempt the rest: pytest would do so five times, and pytest-xdist interrupts a worker
+    that takes more than five seconds to end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Add the tallies of the test to its JUnit properties."""
