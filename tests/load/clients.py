@@ -1,4 +1,5 @@
-"""Clients of all entrances that come and go until they are told to stop. Each one counts what it has sent and received.
+"""Clients of all entrances. Each one connects again and again until it has to stop, and counts the messages that it
+sends and receives.
 
 A client runs in its own process, since impacket's DCOM client allows one server in each. An error ends it.
 """
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -31,7 +33,7 @@ VISITED, MOVED, STREAM, BULK, SHORT = "visited", "moved", "stream", "bulk", "sho
 QUEUES = {VISITED: False, MOVED: True, STREAM: False, BULK: True, SHORT: False}
 #: On both queue managers.
 FAR = "far"
-STRANGER = "127.0.0.77"  # another address: what strangers do may slow down their address
+STRANGER = "127.0.0.77"  # an address of its own: the queue manager may slow down callers there
 LONGEST_VISIT = 200  # operations
 FULL = 2000  # messages in VISITED above which clients only receive
 LIFETIME = 1  # seconds until messages in SHORT expire
@@ -54,7 +56,7 @@ class Addresses:
 
 
 class Visitor:
-    """What a client knows: addresses, its random numbers, its counts, and whether it has to stop."""
+    """The state of one client: addresses, random numbers, counts, and whether it has to stop."""
 
     def __init__(self, addresses: Addresses, stop: Event, full: Event, seed: int) -> None:
         self.addresses, self.stop, self.full = addresses, stop, full
@@ -65,7 +67,7 @@ class Visitor:
         self.stop.wait(self.chance.uniform(0, PAUSE))
 
     def visit(self) -> range:
-        """The operations of one connection."""
+        """Return the operations of one connection."""
         self.counts["connections"] += 1
         return range(self.chance.randrange(1, LONGEST_VISIT))
 
@@ -169,7 +171,7 @@ def visit_by_flight(visitor: Visitor) -> None:
 
 
 def visit_by_own_client(visitor: Visitor) -> None:
-    """As many messages as one client can send and receive, with cursors."""
+    """Send and receive without pauses, also with a cursor."""
     with openmsmq.connect(HOST, visitor.addresses.rpc) as manager:
         with manager.open(f".\\private$\\{STREAM}", "send") as target, manager.open(f".\\private$\\{STREAM}") as source:
             for _ in visitor.visit():
@@ -187,7 +189,7 @@ def visit_by_own_client(visitor: Visitor) -> None:
 
 
 def visit_far(visitor: Visitor) -> None:
-    """From the first queue manager to the second one, and back."""
+    """Send messages from the first queue manager to the second one, and back."""
     near, far = (HOST, visitor.addresses.rpc), (visitor.addresses.far_host, visitor.addresses.far_rpc)
     with openmsmq.connect(*near) as here, openmsmq.connect(*far) as there:
         for _ in range(10):
@@ -206,18 +208,18 @@ def visit_far(visitor: Visitor) -> None:
 
 
 def visit_to_expire(visitor: Visitor) -> None:
-    """Messages that nobody receives become dead letters."""
+    """Send messages that expire, and receive the dead letters."""
     with openmsmq.connect(HOST, visitor.addresses.rpc) as manager:
         with manager.open(f".\\private$\\{SHORT}", "send") as target:
             for _ in visitor.visit():
                 target.send("late", time_to_be_received=LIFETIME, journaling_requested=Journal.DEADLETTER)
                 visitor.sent(SHORT)
                 visitor.pause()
-        eventually(lambda: _bury(manager, visitor), 60)
+        eventually(lambda: _receive_dead_letters(manager, visitor), 60)
 
 
-def _bury(manager: openmsmq.QueueManager, visitor: Visitor) -> bool:
-    """Receive the dead letters that are there. Returns whether these were all."""
+def _receive_dead_letters(manager: openmsmq.QueueManager, visitor: Visitor) -> bool:
+    """Receive the dead letters. Returns whether no more will come."""
     with manager.open("DIRECT=OS:.\\SYSTEM$;DEADLETTER") as dead, suppress(openmsmq.ReceiveTimeout):
         while True:
             dead.receive(0)
@@ -225,8 +227,8 @@ def _bury(manager: openmsmq.QueueManager, visitor: Visitor) -> bool:
     return visitor.counts[f"received {SHORT}"] == visitor.counts[f"sent {SHORT}"]
 
 
-def be_a_stranger(visitor: Visitor) -> None:
-    """Connect to each port, send something without meaning, and leave without a word."""
+def visit_as_stranger(visitor: Visitor) -> None:
+    """Connect to each port, send random bytes, and close the connection."""
     addresses = visitor.addresses
     for port in (addresses.rpc, addresses.messages, addresses.mapper, addresses.flight, addresses.web):
         with suppress(OSError), socket.create_connection((HOST, port), 10, source_address=(STRANGER, 0)) as stranger:
@@ -240,13 +242,13 @@ def be_a_stranger(visitor: Visitor) -> None:
 
 VISITS: tuple[Callable[[Visitor], None], ...] = (
     visit_by_qmcomm, visit_by_remote_read, visit_by_automation, visit_by_transfer, visit_by_flight,
-    visit_by_own_client, visit_far, visit_to_expire, be_a_stranger,
+    visit_by_own_client, visit_far, visit_to_expire, visit_as_stranger,
 )  # fmt: skip
 
 
 def run(visit: Callable[[Visitor], None], addresses: Addresses, stop: Event, full: Event, seed: int, path: str) -> None:
-    """Entry point of a process: visits until it has to stop; then its counts are written."""
-    os.nice(5)  # the queue managers go first
+    """Entry point of a process. Writes its counts to a file at the end."""
+    os.nice(5)  # the queue managers need the processor, too
     visitor = Visitor(addresses, stop, full, seed)
     while not stop.is_set():
         visit(visitor)
@@ -254,7 +256,7 @@ def run(visit: Callable[[Visitor], None], addresses: Addresses, stop: Event, ful
 
 
 class MixedLoad:
-    """All clients, from entering to leaving the context."""
+    """Runs all clients while its context is entered."""
 
     def __init__(self, addresses: Addresses, directory: Path, seed: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -281,12 +283,13 @@ class MixedLoad:
             process.kill()
             process.join()
 
-    def ended(self) -> list[str]:
-        """The clients that are not running."""
+    def ended(self, seconds: float) -> list[str]:
+        """Wait for the first client to end, at most this many seconds. Returns the names of all that have ended."""
+        wait([process.sentinel for process in self._processes.values()], seconds)
         return [name for name, process in self._processes.items() if not process.is_alive()]
 
     def counts(self) -> Counter[str]:
-        """What all clients have counted; an AssertionError for one that has not ended properly."""
+        """Return the sums of all counts. Raises AssertionError if a client failed."""
         failed = [name for name, process in self._processes.items() if process.exitcode != 0]
         assert not failed, f"failed, see standard error: {failed}"
         found: Counter[str] = Counter()

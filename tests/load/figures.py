@@ -16,7 +16,7 @@ EARLY, LATE = (0.3, 0.5), (0.8, 1.0)
 
 
 def family(pid: int) -> dict[str, int]:
-    """The process identifiers of a process and its descendants, by what they run."""
+    """Return the process identifiers of a process and its descendants by the name of their module."""
     parents = {}
     for path in Path("/proc").iterdir():
         if path.name.isdigit():
@@ -49,7 +49,7 @@ def figures_of(pid: int) -> dict[str, int]:
 
 
 def size_of(directory: Path) -> int:
-    """Bytes that a directory takes on the disk; files may vanish meanwhile."""
+    """Return the bytes that a directory takes on the disk. Its files may be deleted meanwhile."""
     total = 0
     for path in directory.rglob("*"):
         with suppress(OSError):
@@ -68,7 +68,7 @@ class Figures:
             self.samples.setdefault((whose, what), []).append(value)
 
     def growth(self) -> list[str]:
-        """The figures that have grown by more than is allowed, as sentences."""
+        """Return a sentence for each figure that has grown by more than ALLOWED."""
         found = []
         for (whose, what), values in self.samples.items():
             early, late = (median(_part(values, part)) for part in (EARLY, LATE))

@@ -23,20 +23,20 @@ def _figures(what: str, values: list[int]) -> Figures:
         ("bytes on disk", [200 * MIB + number * MIB for number in range(200)], "from 293,076,992 to 397,934,592"),
     ],
 )
-def test_what_grows_is_found(what: str, values: list[int], grown: str) -> None:
+def test_growth_is_found(what: str, values: list[int], grown: str) -> None:
     assert _figures(what, values).growth() == [f"queue manager: {what} grew {grown}"]
 
 
 @pytest.mark.parametrize(
     ("what", "values"),
     [
-        ("resident bytes", [20 * MIB] * 40 + [70 * MIB] * 160),  # at the start, everything grows
+        ("resident bytes", [20 * MIB] * 40 + [70 * MIB] * 160),  # caches fill at the start
         ("resident bytes", [70 * MIB] * 190 + [300 * MIB] * 10),  # one large message
         ("descriptors", [30, 44, 30, 41] * 50),
         ("bytes on disk", [64 * MIB, 128 * MIB, 192 * MIB, 64 * MIB] * 50),
     ],
 )
-def test_what_comes_and_goes_is_allowed(what: str, values: list[int]) -> None:
+def test_variation_is_allowed(what: str, values: list[int]) -> None:
     assert not _figures(what, values).growth()
 
 
