@@ -11,8 +11,10 @@ PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -
 	-p no:schemathesis --ignore=tests/console/test_schema.py
 export TEST_SEED := $(SEED)
 # Tests of compiled modules only; the long ones are in tools/prove.
-NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_entries.py tests/record \
-	tests/msrpc/rpc/test_ntlm_vectors.py tests/msrpc/rpc/test_recorded_conversations.py tests/peering/test_simulation.py
+NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_deadlines.py tests/queueing/test_drafts.py \
+	tests/queueing/test_entries.py tests/queueing/test_stamping.py tests/record tests/store/test_damage.py tests/store/test_row_frames.py \
+	tests/msrpc/rpc/test_ntlm_vectors.py tests/msrpc/rpc/test_recorded_conversations.py tests/msrpc/rpc/test_whole_pdus.py \
+	tests/peering/test_simulation.py
 
 .PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus wireshark deployments compiled connector interpreted demo test nightly wheel-test mutants fuzzer recorder lint bench image-test clean
 

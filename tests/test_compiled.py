@@ -48,6 +48,22 @@ def test_no_compiled_module_declares_an_exception(module: str) -> None:
     assert not [c for c in declared if issubclass(c, BaseException) and c.__module__ == module]
 
 
+def test_comparisons_of_c_with_python_run_with_compiled_modules() -> None:
+    """With sources only, a function in C is its version in Python, and such a test compares nothing."""
+    home = Path(__file__).parent
+    makefile = (home.parent / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    listed = re.search(r"^NATIVE_TESTS := (.*)$", makefile, re.MULTILINE)
+    assert listed is not None
+    covered = [home.parent / name for name in listed.group(1).split()]
+    comparing = [
+        path
+        for path in home.rglob("test_*.py")
+        if re.search(r"import[^#]*_in_python\b", path.read_text(encoding="utf-8"))
+    ]
+    assert len(comparing) >= 5
+    assert not [path for path in comparing if path not in covered and not {*path.parents}.intersection(covered)]
+
+
 def test_subclasses_of_compiled_classes_are_compiled() -> None:
     """Otherwise mypyc raises an error at run time: "interpreted classes cannot inherit from compiled"."""
     names = [

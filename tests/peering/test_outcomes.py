@@ -478,7 +478,13 @@ def test_a_failure_amid_a_batch_loses_no_message(pair: Pair, monkeypatch: pytest
     pair.run(story)
 
 
-@pytest.mark.parametrize(("target", "transactional"), [(PLAIN, False), (TX, True)], ids=["plain", "transactional"])
+@pytest.mark.parametrize(
+    ("target", "transactional"),
+    [
+        pytest.param(PLAIN, False, marks=pytest.mark.sources, id="plain"),  # C code does not call `Arrival.receive`
+        pytest.param(TX, True, id="transactional"),
+    ],
+)
 def test_a_message_that_makes_the_receiver_fail_is_refused_alone(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, target: str, transactional: bool
 ) -> None:

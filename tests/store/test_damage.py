@@ -340,6 +340,20 @@ def test_a_short_segment_lacks_the_bytes_behind_its_end() -> None:
     assert verify(DIRECTORY, vfs).damages[0] == Damage(path, 5000, SEGMENT - 5000, "file is too short")
 
 
+def test_a_segment_may_end_within_the_padding_of_a_frame() -> None:
+    cuts = 0
+    for fields, _ in log_frames(image()[PATH]):
+        start = fields[2] % SEGMENT
+        for size in range(start + f.HEADER_SIZE + fields[1], start + f.frame_size(fields[1])):
+            vfs = disk(image())
+            del vfs.names[PATH].content[size:]
+            assert verify(DIRECTORY, vfs).damages[0] == Damage(PATH, size, SEGMENT - size, "file is too short")
+            assert repair(DIRECTORY, QUARANTINE, vfs).after.clean
+            Store.open(DIRECTORY, vfs=vfs).close()
+            cuts += 1
+    assert cuts > 20
+
+
 def test_a_chain_of_which_the_end_of_a_segment_is_lost_counts_as_far_as_it_is_readable() -> None:
     vfs = MemoryVfs()
     store = Store.open(DIRECTORY, vfs=vfs, segment_size=SEGMENT, entropy=bytes)

@@ -94,7 +94,7 @@ def test_runs(frames: list[tuple[bytes, int, int]], place: int, spoiled: int, va
     damaged = bytearray(data or b"-")
     damaged[spoiled % len(damaged)] = value
     for some in (data, bytes(damaged), damaged, data[:spoiled]):
-        for start in (0, min(offset, len(some))):
+        for start in (0, offset):
             assert run_of(CODEC, some, start, base) == run_in_python(CODEC, some, start, base)
     kinds = [kind for _, kind, _ in frames]
     assert run_of(CODEC, data, 0, base).messages == (kinds.index(PENDING) if PENDING in kinds else len(kinds))

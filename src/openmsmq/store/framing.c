@@ -242,8 +242,8 @@ typedef struct {
     Py_ssize_t last; /* offset of the last frame */
 } Inserts;
 
-/* Record up to SIDE_BY_SIDE frames from `at` on, while each is a complete insert that forms a group alone. Returns
-   their number; -1: no memory. */
+/* Record up to SIDE_BY_SIDE frames from `at` on, while each is a complete insert that forms a group alone. `at` is
+   beyond the data if the padding of the last frame was cut off. Returns their number; -1: no memory. */
 static int note_inserts(Inserts *inserts, const unsigned char *data, Py_ssize_t size, Py_ssize_t *at, uint64_t base,
                         unsigned int kind, unsigned int flags, unsigned int tag, uint32_t seed)
 {
@@ -327,8 +327,8 @@ static PyObject *inserts(PyObject *module, PyObject *arguments)
     Inserts found = {NULL, 0, 0, 0, 0, at};
     PyObject *groups = NULL;
     int some = SIDE_BY_SIDE;
-    if (at < 0 || at > data.len)
-        PyErr_SetString(PyExc_ValueError, "the offset is not within the data");
+    if (at < 0)
+        PyErr_SetString(PyExc_ValueError, "the offset is negative");
     else {
         while (some == SIDE_BY_SIDE)
             some = note_inserts(&found, data.buf, data.len, &at, base, kind, flags, tag, seed);

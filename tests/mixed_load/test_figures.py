@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from load.figures import MIB, Figures, family, figures_of
+from mixed_load.figures import MIB, Figures, family, figures_of
 
 
 def _figures(what: str, values: list[int]) -> Figures:

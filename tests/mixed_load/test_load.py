@@ -15,8 +15,8 @@ import openmsmq
 from console.browser import Client
 from console.conftest import users
 from daemon import Daemon, eventually, free_port
-from load.clients import BULK, FAR, FULL, MOVED, QUEUES, SHORT, STREAM, VISITED, Addresses, MixedLoad
-from load.figures import ALLOWED, Figures, family, figures_of, size_of
+from mixed_load.clients import BULK, FAR, FULL, MOVED, QUEUES, SHORT, STREAM, VISITED, Addresses, MixedLoad
+from mixed_load.figures import ALLOWED, Figures, family, figures_of, size_of
 from seeds import SEED
 from tallies import tally
 
