@@ -13,12 +13,13 @@ import random
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -63,13 +64,22 @@ class Visitor:
         self.chance = random.Random(seed)
         self.counts: Counter[str] = Counter()
 
-    def pause(self) -> None:
-        self.stop.wait(self.chance.uniform(0, PAUSE))
+    @contextmanager
+    def connected(self, entrance: str, *queues: str) -> Iterator[Any]:
+        """A client of an entrance that has opened these queues."""
+        client = ENTRANCES[entrance](self.addresses)
+        for queue in queues:
+            client.prepare(queue)
+        yield client
+        client.close()
 
-    def visit(self) -> range:
-        """Return the operations of one connection."""
+    def operations(self) -> Iterator[None]:
+        """The operations of one connection, with pauses; fewer if the client has to stop."""
         self.counts["connections"] += 1
-        return range(self.chance.randrange(1, LONGEST_VISIT))
+        for _ in range(self.chance.randrange(1, LONGEST_VISIT)):
+            if self.stop.wait(self.chance.uniform(0, PAUSE)):
+                return
+            yield
 
     def body(self) -> bytes:
         return bytes(LARGE if self.chance.random() < 0.002 else self.chance.choice(SIZES))
@@ -81,21 +91,24 @@ class Visitor:
         self.counts[f"received {queue}"] += count
 
 
+def _use_visited(visitor: Visitor, client: Any, **options: int) -> None:
+    """Peek, send or receive one message; options are for the receive."""
+    kind = visitor.chance.random()
+    if kind < 0.2:
+        client.peek(VISITED)
+    elif kind < 0.6 and not visitor.full.is_set():
+        client.send(VISITED, "visited", visitor.chance.randrange(8))
+        visitor.sent(VISITED)
+    else:
+        visitor.received(VISITED, client.receive(VISITED, **options) is not None)
+
+
 def visit_by_qmcomm(visitor: Visitor) -> None:
-    client = ENTRANCES["qmcomm"](visitor.addresses)
-    for queue in (VISITED, MOVED):
-        client.prepare(queue)
-    for _ in visitor.visit():
-        visitor.pause()
-        kind = visitor.chance.random()
-        if kind < 0.2:
-            client.peek(VISITED)
-        elif kind < 0.5 and not visitor.full.is_set():
-            client.send(VISITED, "qmcomm", visitor.chance.randrange(8))
-            visitor.sent(VISITED)
-        elif kind < 0.7:
-            visitor.received(VISITED, client.receive(VISITED, timeout=20) is not None)
-        else:
+    with visitor.connected("qmcomm", VISITED, MOVED) as client:
+        for _ in visitor.operations():
+            if visitor.chance.random() < 0.7:
+                _use_visited(visitor, client, timeout=20)
+                continue
             client.begin()
             taken = client.receive(MOVED) is not None
             client.send(MOVED, "in a transaction", 0)
@@ -103,55 +116,37 @@ def visit_by_qmcomm(visitor: Visitor) -> None:
             client.end(committed)
             visitor.sent(MOVED, committed)
             visitor.received(MOVED, taken and committed)
-    client.close()
 
 
 def visit_by_remote_read(visitor: Visitor) -> None:
-    client = ENTRANCES["remote read"](visitor.addresses)
-    for queue in (VISITED, MOVED):
-        client.prepare(queue)
-    for _ in visitor.visit():
-        visitor.pause()
-        queue = visitor.chance.choice((VISITED, VISITED, MOVED))
-        if visitor.chance.random() < 0.1:
-            client.peek(queue)
-        elif client.lock(queue) is not None:
-            committed = visitor.chance.random() < 0.8
-            client.end(committed)
-            visitor.received(queue, committed)
-    client.close()
+    with visitor.connected("remote read", VISITED, MOVED) as client:
+        for _ in visitor.operations():
+            queue = visitor.chance.choice((VISITED, VISITED, MOVED))
+            if visitor.chance.random() < 0.1:
+                client.peek(queue)
+            elif client.lock(queue) is not None:
+                committed = visitor.chance.random() < 0.8
+                client.end(committed)
+                visitor.received(queue, committed)
 
 
 def visit_by_automation(visitor: Visitor) -> None:
-    client = ENTRANCES["automation"](visitor.addresses)
-    client.prepare(VISITED)
-    for _ in visitor.visit():
-        visitor.pause()
-        kind = visitor.chance.random()
-        if kind < 0.2:
-            client.peek(VISITED)
-        elif kind < 0.5 and not visitor.full.is_set():
-            client.send(VISITED, "automation", 3)
-            visitor.sent(VISITED)
-        else:
-            visitor.received(VISITED, client.receive(VISITED) is not None)
-    client.close()
+    with visitor.connected("automation", VISITED) as client:
+        for _ in visitor.operations():
+            _use_visited(visitor, client)
 
 
 def visit_by_transfer(visitor: Visitor) -> None:
-    client = ENTRANCES["transfer"](visitor.addresses)
-    for _ in visitor.visit():
-        visitor.pause()
-        if not visitor.full.is_set():
-            client.send(VISITED, "transfer", visitor.chance.randrange(8))
-            visitor.sent(VISITED)
-    client.close()
+    with visitor.connected("transfer") as client:
+        for _ in visitor.operations():
+            if not visitor.full.is_set():
+                client.send(VISITED, "transfer", visitor.chance.randrange(8))
+                visitor.sent(VISITED)
 
 
 def visit_by_flight(visitor: Visitor) -> None:
     with BulkClient(HOST, visitor.addresses.flight) as client:
-        for _ in visitor.visit():
-            visitor.pause()
+        for _ in visitor.operations():
             bodies = [visitor.body() for _ in range(visitor.chance.randrange(1, 20))]
             rows = pa.record_batch({"body": pa.array(bodies, pa.binary()), "label": pa.array(["flight"] * len(bodies))})
             visitor.counts["batches"] += 1
@@ -171,10 +166,10 @@ def visit_by_flight(visitor: Visitor) -> None:
 
 
 def visit_by_own_client(visitor: Visitor) -> None:
-    """Send and receive without pauses, also with a cursor."""
+    """Send and receive up to 50 messages at a time, and peek with a cursor."""
     with openmsmq.connect(HOST, visitor.addresses.rpc) as manager:
         with manager.open(f".\\private$\\{STREAM}", "send") as target, manager.open(f".\\private$\\{STREAM}") as source:
-            for _ in visitor.visit():
+            for _ in visitor.operations():
                 count = visitor.chance.randrange(1, 50)
                 for _ in range(count):
                     target.send(visitor.body(), recoverable=visitor.chance.random() < 0.5)
@@ -184,8 +179,6 @@ def visit_by_own_client(visitor: Visitor) -> None:
                 for _ in range(count):
                     source.receive(0)
                 visitor.received(STREAM, count)
-                if visitor.stop.is_set():
-                    return
 
 
 def visit_far(visitor: Visitor) -> None:
@@ -203,23 +196,21 @@ def visit_far(visitor: Visitor) -> None:
                     for _ in range(count):
                         incoming.receive(60)
                         visitor.received(FAR)
-            visitor.pause()
     visitor.counts["connections"] += 2
 
 
 def visit_to_expire(visitor: Visitor) -> None:
-    """Send messages that expire, and receive the dead letters."""
+    """Send messages that expire and wait for their dead letters."""
     with openmsmq.connect(HOST, visitor.addresses.rpc) as manager:
         with manager.open(f".\\private$\\{SHORT}", "send") as target:
-            for _ in visitor.visit():
+            for _ in visitor.operations():
                 target.send("late", time_to_be_received=LIFETIME, journaling_requested=Journal.DEADLETTER)
                 visitor.sent(SHORT)
-                visitor.pause()
         eventually(lambda: _receive_dead_letters(manager, visitor), 60)
 
 
 def _receive_dead_letters(manager: openmsmq.QueueManager, visitor: Visitor) -> bool:
-    """Receive the dead letters. Returns whether no more will come."""
+    """Receive all dead letters. Returns True once each sent message has one."""
     with manager.open("DIRECT=OS:.\\SYSTEM$;DEADLETTER") as dead, suppress(openmsmq.ReceiveTimeout):
         while True:
             dead.receive(0)

@@ -80,4 +80,4 @@ class Figures:
 
 def _part(values: list[int], part: tuple[float, float]) -> list[int]:
     start, end = (round(share * len(values)) for share in part)
-    return values[start:end] or values[-1:]
+    return values[start:end]
