@@ -38,6 +38,8 @@ _OF_OPENMSMQ: Final = (
     "transport.history", "transport.sequence", "transport.session", "transport.window",
 )  # fmt: skip
 _OF_MSRPC: Final = (
+    "dcom.coercion", "dcom.exporter", "dcom.objref", "dcom.orpc", "dcom.resolver", "dcom.server", "dcom.slots",
+    "dcom.variant",
     "rpc.assembly", "rpc.association", "rpc.call", "rpc.channel", "rpc.dispatcher", "rpc.ntlm_session", "rpc.pdu",
     "rpc.server", "rpc.server_channels", "rpc.server_connection", "rpc.splitter", "rpc.verification",
 )  # fmt: skip

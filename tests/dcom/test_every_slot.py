@@ -65,7 +65,7 @@ def test_every_slot_answers_by_vtable(kind: type[MqacObject]) -> None:
 
 
 def test_676_slots_are_bound() -> None:
-    from msrpc.dcom.automation import slots_of
+    from msrpc.dcom.slots import slots_of
     from msrpc.ndr import Interface
     from openmsmq.interfaces import mc_mqac as m
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, Final
 
 from msrpc.errors import ComError
@@ -62,7 +63,14 @@ _ARMS: Final[dict[int, tuple[str, str]]] = {
     VT.INT: ("intVal", "pintVal"), VT.UINT: ("uintVal", "puintVal"), VT.DECIMAL: ("decVal", "pdecVal"),
     VT.ARRAY: ("parray", "pparray"), VT.RECORD: ("brecVal", "brecVal"),
 }  # fmt: skip
-_OBJECTS: Final = (VT.UNKNOWN, VT.DISPATCH)
+#: Type in a VARIANT, arrays without the type of their elements -> arm, and type without `VT.BYREF`.
+_PLACES: Final[dict[int, tuple[str, int]]] = {
+    base | by_reference: (arms[by_reference != 0], int(base))
+    for base, arms in _ARMS.items() if base != VT.RECORD
+    for by_reference in (0, int(VT.BYREF))
+}  # fmt: skip
+_OBJECTS: Final = frozenset([int(VT.UNKNOWN), int(VT.DISPATCH)])
+_POINTERS: Final = _OBJECTS | {int(VT.BSTR), int(VT.ARRAY)}
 # Element type -> wire type of the array, its member, size in bytes and `struct` format of an element.
 _ELEMENTS: Final[dict[int, tuple[int, str, int, str]]] = {
     VT.I1: (VT.I1, "ByteStr", 1, "b"), VT.UI1: (VT.I1, "ByteStr", 1, "B"),
@@ -159,36 +167,26 @@ def from_wire(wire: o.wireVARIANTStr | None, unmarshal: Unmarshal) -> Variant:
     if wire is None:
         return EMPTY
     vt = wire.vt
-    if vt in (VT.EMPTY, VT.NULL):
-        return Variant(vt)
     if vt == VT.VARIANT | VT.BYREF:
         inner = wire.pvarVal
         return Variant(vt, EMPTY if inner in (None, NULL) else from_wire(inner, unmarshal))  # type: ignore[arg-type]
-    base = VT.ARRAY if vt & VT.ARRAY else vt & ~VT.BYREF
-    if base not in _ARMS or base == VT.RECORD or vt & ~(0xFFF | VT.ARRAY | VT.BYREF):
+    place = _PLACES.get(vt & ~0xFFF | VT.ARRAY if vt & VT.ARRAY else vt)
+    if place is None:
+        if vt in (VT.EMPTY, VT.NULL):
+            return Variant(vt)
         raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
-    raw = getattr(wire, _ARMS[base][bool(vt & VT.BYREF)])
-    if raw is NULL:
-        raw = None
-    return Variant(vt, _value(base, vt, raw, unmarshal))
+    arm, base = place
+    raw = getattr(wire, arm)
+    return Variant(vt, _value(base, vt, None if raw is NULL else raw, unmarshal))
 
 
 def _value(base: int, vt: int, raw: Any, unmarshal: Unmarshal) -> Any:
-    if base == VT.BSTR:
-        return text_of(raw)
     if base in _OBJECTS:
         return unmarshal(raw)
     if base == VT.ARRAY:
         return _array(raw, vt & 0xFFF, unmarshal)
-    if raw is None:
-        return None
-    if base == VT.CY:
-        return raw.int64
-    if base == VT.BOOL:
-        return raw != 0
-    if base == VT.DECIMAL:
-        return _decimal(raw)
-    return raw
+    read = _READERS.get(base)
+    return raw if read is None or raw is None else read(raw)
 
 
 def _decimal(raw: o.DECIMAL) -> Decimal:
@@ -196,6 +194,11 @@ def _decimal(raw: o.DECIMAL) -> Decimal:
     return Decimal(
         (raw.sign >> 7 & 1, digits, -raw.scale)
     )  # arithmetic would round to 28 digits, but a DECIMAL can have 29
+
+
+_READERS: Final[dict[int, Callable[[Any], Any]]] = {
+    int(VT.BSTR): text_of, int(VT.CY): attrgetter("int64"), int(VT.BOOL): bool, int(VT.DECIMAL): _decimal,
+}  # fmt: skip
 
 
 def _array(raw: Any, vt: int, unmarshal: Unmarshal) -> SafeArray | None:
@@ -252,7 +255,7 @@ def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
     elif base not in (VT.EMPTY, VT.NULL):
         if base not in _ARMS or base == VT.RECORD:
             raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
-        is_pointer = base in (VT.BSTR, VT.ARRAY, *_OBJECTS)
+        is_pointer = base in _POINTERS
         raw = _raw(base, vt, value, marshal) if is_pointer or value is not None else None
         if raw is None and (base == VT.ARRAY or (is_pointer and vt & VT.BYREF)):
             raw = NULL  # a pointer to NULL

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
-from msrpc.dcom.automation import METHOD
 from msrpc.dcom.remote import PING_PERIOD, RESOLVER_PORT
 from msrpc.dcom.server import CallContext, ForeignReference
+from msrpc.dcom.slots import METHOD
 from msrpc.dcom.variant import from_wire
 from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_dcom as d

@@ -10,8 +10,8 @@ from inspect import Signature
 from typing import Any, Final
 
 from msrpc.dcom.activation import interface_pointer
-from msrpc.dcom.automation import DISPID_PROPERTYPUT, GET, METHOD, PUT, PUTREF
 from msrpc.dcom.persistence import ObjectState, SavedObject
+from msrpc.dcom.slots import DISPID_PROPERTYPUT, GET, METHOD, PUT, PUTREF
 from msrpc.dcom.variant import VT, Variant, from_wire, text_of, to_wire
 from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o

@@ -118,7 +118,7 @@ def test_the_account_is_shown_to_hosts_that_are_named_and_to_nobody_else(monkeyp
         raise RpcConnectionError("no")
 
     monkeypatch.setattr(remote, "connect", refuse)
-    reference = StandardReference(d.IUnknown.uuid, 1, 1, 2, UUID(int=3), Bindings(((TCP, "a"), (TCP, "B[9]"))))
+    reference = StandardReference(d.IUnknown.uuid, 1, 1, 2, bytes(16), Bindings(((TCP, "a"), (TCP, "B[9]"))))
 
     async def call() -> None:
         for named in ((), ("b",), ("192.0.2.1",)):
@@ -179,7 +179,7 @@ def test_an_unreachable_host_is_forgotten_and_not_retried_at_once(monkeypatch: p
         monkeypatch.setattr(remote, "connect", refuse)
         processes = RemoteProcesses({}, retry_after=4 * SHORT)
         for oxid in range(50):
-            reference = StandardReference(d.IUnknown.uuid, 1, oxid, 2, UUID(int=3), Bindings(((TCP, "a[9]"),)))
+            reference = StandardReference(d.IUnknown.uuid, 1, oxid, 2, bytes(16), Bindings(((TCP, "a[9]"),)))
             with pytest.raises(ComError) as refused:
                 async with processes.reached(reference, HERE):
                     pass
@@ -191,7 +191,7 @@ def test_an_unreachable_host_is_forgotten_and_not_retried_at_once(monkeypatch: p
                 pass
         assert len(tried) == 2
         for port in range(1, 3000):
-            reference = StandardReference(d.IUnknown.uuid, 1, port, 2, UUID(int=3), Bindings(((TCP, f"a[{port}]"),)))
+            reference = StandardReference(d.IUnknown.uuid, 1, port, 2, bytes(16), Bindings(((TCP, f"a[{port}]"),)))
             with pytest.raises(RpcConnectionError):
                 await processes.exporter_of(reference, HERE)
         assert len(processes._failed) <= 1024

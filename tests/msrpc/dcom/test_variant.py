@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msrpc.dcom import coercion
-from msrpc.dcom.automation import AutomationArgument, _converted, _signed
+from msrpc.dcom.slots import AutomationArgument, converted, signed
 from msrpc.dcom.variant import EMPTY, NOTHING, VT, SafeArray, Variant, bstr, from_wire, text_of, to_wire
 from msrpc.errors import BadStubData, ComError
 from msrpc.hresults import ComResult
@@ -177,12 +177,12 @@ def test_texts_and_truths_are_converted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "signed"),
+    ("kind", "value", "expected"),
     [("long", 0x7FFFFFFF, 0x7FFFFFFF), ("long", 0x80000000, -0x80000000), ("long", 0xFFFFFFFF, -1),
      ("short", 0x7FFF, 0x7FFF), ("short", 0x8000, -0x8000), ("HRESULT", 0x80000000, 0x80000000)],
 )  # fmt: skip
-def test_numbers_of_the_model_are_signed_in_a_variant(kind: str, value: int, signed: int) -> None:
-    assert _signed(kind, value) == signed
+def test_numbers_of_the_model_are_signed_in_a_variant(kind: str, value: int, expected: int) -> None:
+    assert signed(kind, value) == expected
 
 
 THING = object()
@@ -214,10 +214,10 @@ def test_an_argument_is_converted_to_the_type_of_its_parameter(
     argument = AutomationArgument("a", kind, optional)
     if isinstance(expected, ComResult):
         with pytest.raises(ComError) as refused:
-            _converted(argument, given_)
+            converted(argument, given_)
         assert refused.value.hresult == expected
     else:
-        assert _converted(argument, given_) == expected
+        assert converted(argument, given_) == expected
 
 
 def test_the_size_of_a_serialized_structure_is_in_its_header() -> None:

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from msrpc.dcom import activation
-from msrpc.dcom.automation import DISPID_PROPERTYPUT
 from msrpc.dcom.objref import CustomReference, unpack
+from msrpc.dcom.slots import DISPID_PROPERTYPUT
 from msrpc.dcom.variant import VT, from_wire
 from msrpc.interfaces import ms_dcom, ms_oaut
 

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from msrpc.dcom import coercion
-from msrpc.dcom.automation import AutomationObject, Slot
+from msrpc.dcom.automation import AutomationObject
 from msrpc.dcom.server import CallContext
+from msrpc.dcom.slots import Slot
 from msrpc.dcom.type_info import LibraryObject
 from msrpc.dcom.variant import VT, SafeArray, Variant
 from msrpc.hresults import ComResult

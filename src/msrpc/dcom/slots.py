@@ -1,0 +1,195 @@
+"""Operations of dual interfaces ([MS-OAUT] 3.1) by opnum, by DISPID and by name; conversion of their arguments and
+results. It is compiled, unlike the objects (`automation`), which have subclasses that are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from msrpc.dcom import coercion
+from msrpc.dcom.server import CallContext
+from msrpc.dcom.variant import VT, Variant, from_wire, text_of
+from msrpc.errors import ComError
+from msrpc.hresults import ComResult
+from msrpc.ndr import Interface
+from msrpc.ndr.runtime import Member, Parameter
+
+METHOD, GET, PUT, PUTREF = 1, 2, 4, 8  # DISPATCH_METHOD and so on, 2.2.14
+_KINDS: Final = {"method": METHOD, "propget": GET, "propput": PUT, "propputref": PUTREF}
+_PREFIXES: Final = {"method": "", "propget": "get_", "propput": "put_", "propputref": "put_"}
+DISPID_PROPERTYPUT: Final = -3
+DISPID_UNKNOWN: Final = -1
+_MISSING: Final = -1
+#: Integer types of parameters -> types of VARIANTs.
+INTEGERS: Final[dict[str, int]] = {"long": VT.I4, "short": VT.I2, "HRESULT": VT.ERROR}
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationArgument:
+    """A parameter: `kind` is its type without pointers; the name of an interface means an object."""
+
+    name: str
+    kind: str
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An operation of an interface. `method` is the name of the Python method that implements it."""
+
+    member: Member
+    method: str
+    inputs: tuple[AutomationArgument, ...]
+    output: AutomationArgument | None
+
+
+class Slots:
+    """Operations of an interface by opnum and by DISPID, and their names."""
+
+    def __init__(self, interface: Interface, default: Interface) -> None:
+        newest = {m.opnum: m for m in default.all_members} if _stem(default) == _stem(interface) else {}
+        self.by_opnum: dict[int | None, Slot] = {}
+        self.by_dispid: dict[int, list[Slot]] = {}
+        self.dispids: dict[str, int] = {}
+        for member in interface.all_members:
+            bound = newest.get(member.opnum, member)
+            slot = Slot(member, _PREFIXES[bound.kind] + bound.name, *_arguments(member.parameters))
+            self.by_opnum[member.opnum] = slot
+            self.by_dispid.setdefault(member.dispid, []).append(slot)
+            self.dispids.setdefault(member.name.lower(), member.dispid)
+
+    def invoked(self, dispid: int, flags: int) -> Slot:
+        """Return the operation for a DISPID and flags. Raises ComError DISP_E_MEMBERNOTFOUND."""
+        wanted = flags & (METHOD | GET | PUT | PUTREF)
+        if wanted & (PUT | PUTREF):  # revisions declare one or the other
+            wanted |= PUT | PUTREF
+        if wanted & (METHOD | GET):  # scripts cannot distinguish the two
+            wanted |= METHOD | GET
+        for slot in self.by_dispid.get(dispid, ()):
+            if _KINDS[slot.member.kind] & wanted:
+                return slot
+        raise ComError(ComResult.DISP_E_MEMBERNOTFOUND, f"no member {dispid} for flags {flags:#x}")
+
+
+@cache
+def slots_of(interface: Interface, default: Interface) -> Slots:
+    """Return the table of an interface of a class with a default interface."""
+    return Slots(interface, default)
+
+
+def _stem(interface: Interface) -> str:
+    """Return the name of an interface without the revision number."""
+    return interface.name.rstrip("0123456789")
+
+
+def _arguments(parameters: tuple[Parameter, ...]) -> tuple[tuple[AutomationArgument, ...], AutomationArgument | None]:
+    made = [
+        (AutomationArgument(p.name, p.type.rstrip("*"), "optional" in p.attributes), "in" in p.attributes)
+        for p in parameters
+    ]
+    outputs = [argument for argument, is_input in made if not is_input]
+    assert len(outputs) <= 1
+    return tuple(argument for argument, is_input in made if is_input), outputs[0] if outputs else None
+
+
+def signed(kind: str, value: int) -> int:
+    """Convert an unsigned number of the model to a signed type: 0xFFFFFFFF becomes -1 for a long."""
+    bits = 16 if kind == "short" else 32
+    value &= (1 << bits) - 1
+    return value if kind == "HRESULT" or value < 1 << (bits - 1) else value - (1 << bits)
+
+
+def read_argument(argument: AutomationArgument, wire: Any, context: CallContext) -> Any:
+    """Decode an argument of a vtable call."""
+    kind = argument.kind
+    if kind == "BSTR":
+        return text_of(wire)
+    if kind == "VARIANT":
+        variant = from_wire(wire, context.unmarshal)
+        return None if argument.optional and variant.is_missing else variant
+    if kind == "VARIANT_BOOL":
+        return wire != 0
+    if kind in INTEGERS:
+        return wire
+    return context.unmarshal(wire)
+
+
+def invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) -> list[Any]:
+    """Return the arguments of a call by name in parameter order. Raises ComError; sets pArgErr."""
+    passed = _passed(q)
+    named = q.pDispParams.rgdispidNamedArgs or []
+    inputs = slot.inputs
+    given = [_MISSING] * len(inputs)  # index in rgvarg of each parameter
+    positional = len(passed) - len(named)
+    for index, dispid in enumerate(named):
+        position = len(inputs) - 1 if dispid == DISPID_PROPERTYPUT else dispid
+        if not 0 <= position < len(inputs) or given[position] != _MISSING:
+            response.pArgErr = index
+            raise ComError(ComResult.DISP_E_PARAMNOTFOUND, f"{slot.member.name} has no parameter {dispid}")
+        given[position] = index
+    for number in range(positional):  # they are in reverse order
+        if number >= len(inputs) or given[number] != _MISSING:
+            raise ComError(ComResult.DISP_E_BADPARAMCOUNT, f"{slot.member.name} takes {len(inputs)} arguments")
+        given[number] = len(passed) - 1 - number
+    arguments: list[Any] = []
+    for argument, index in zip(inputs, given, strict=True):
+        if index == _MISSING:
+            if not argument.optional:
+                raise ComError(ComResult.DISP_E_BADPARAMCOUNT, f"{slot.member.name}: {argument.name} is missing")
+            arguments.append(None)
+            continue
+        try:
+            arguments.append(converted(argument, from_wire(passed[index], context.unmarshal)))
+        except ComError:
+            response.pArgErr = index
+            raise
+    return arguments
+
+
+def _passed(q: Any) -> list[Any]:
+    """Return rgvarg with arguments passed by reference inserted. Raises ComError."""
+    parameters = q.pDispParams
+    passed = list(parameters.rgvarg or [])
+    named = parameters.rgdispidNamedArgs or []
+    if len(passed) != parameters.cArgs or len(named) != parameters.cNamedArgs or len(named) > len(passed):
+        raise ComError(ComResult.DISP_E_BADPARAMCOUNT, "cArgs and cNamedArgs do not match the arguments")
+    for index, wire in zip(q.rgVarRefIdx, q.rgVarRef, strict=False):
+        if not 0 <= index < len(passed):
+            raise ComError(
+                ComResult.E_INVALIDARG, f"rgVarRefIdx refers to argument {index}, but there are {len(passed)}"
+            )
+        passed[index] = wire
+    return passed
+
+
+def converted(argument: AutomationArgument, variant: Variant) -> Any:
+    """Convert an argument of a call by name to the type of its parameter. Raises ComError."""
+    kind = argument.kind
+    if kind == "VARIANT":
+        resolved = variant.resolved
+        return None if argument.optional and resolved.is_missing else resolved
+    if variant.vt == VT.ERROR and variant.is_missing:
+        raise ComError(ComResult.DISP_E_PARAMNOTOPTIONAL, f"{argument.name} is not optional")
+    if kind == "BSTR":
+        return coercion.to_text(variant)
+    if kind == "VARIANT_BOOL":
+        return coercion.to_boolean(variant)
+    if kind in INTEGERS:
+        return coercion.to_integer(variant, INTEGERS[kind])
+    return coercion.to_object(variant)
+
+
+def variant_of(kind: str, value: Any) -> Variant:
+    """Return the result of a call by name. `kind` is its type."""
+    if kind == "VARIANT":
+        found: Variant = value
+        return found
+    if kind == "BSTR":
+        return Variant(VT.BSTR, value)
+    if kind == "VARIANT_BOOL":
+        return Variant(VT.BOOL, bool(value))
+    if kind in INTEGERS:
+        return Variant(INTEGERS[kind], signed(kind, value))
+    return Variant(VT.UNKNOWN if kind == "IUnknown" else VT.DISPATCH, value)
