@@ -3,7 +3,8 @@
     python benchmarks/automation.py [--seconds 3]
 
 The clients are threads of this process, so rates depend on them as much as on the server; the cost of the server is its
-CPU time. Memory is the increase per exported object in a server in this process (tracemalloc).
+CPU time. For "prepared send", the load generator repeats the same bytes, so the server is always busy. Memory is the
+increase per exported object in a server in this process (tracemalloc).
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ import tempfile
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+from load import opened, repeat
 from systems import cpu
 from turns import daemon
+from wires import Wire, connect
 
 import openmsmq
+from msrpc.dcom.activation import VERSION, interface_pointer
+from msrpc.dcom.slots import METHOD
+from msrpc.dcom.variant import VT, Variant, to_wire
 from msrpc.interfaces import ms_oaut as o
+from msrpc.interfaces.ms_dcom import ORPCTHIS
+from msrpc.rpc import client
 from openmsmq.com.apartment import Apartment
 from openmsmq.com.proxies import CLASSES, wrap
 from openmsmq.interfaces import mc_mqac as m
@@ -76,6 +85,25 @@ class Objects:
         queue = self.opened(RECEIVE)
         return lambda: queue.Receive(ReceiveTimeout=0).Body
 
+    def prepared_send(self, port: int) -> Wire:
+        """Return a connection to the objects' port that repeats a Send of a recoverable message."""
+        queue, message = self.opened(SEND), self.new("Message")
+        message.Body, message.Delivery = BODY, RECOVERABLE
+        pointer = interface_pointer(queue._oleobj_.to_objref())
+        argument = to_wire(Variant(VT.DISPATCH, pointer), lambda target, by_dispatch: pointer)
+        (dispid,) = (member.dispid for member in m.IMSMQMessage4.all_members if member.name == "Send")
+        parameters = o.DISPPARAMS([argument], None, 1, 0)
+        request = o.IDispatch_Invoke_Request(dispIdMember=dispid, dwFlags=METHOD, pDispParams=parameters)
+        request.orpcthis = ORPCTHIS(version=VERSION, cid=bytes(16))
+        operation = o.IDispatch.operation("Invoke")
+        connection = client.connect(HOST, port)
+        syntax = connection.bind(o.IDispatch.uuid, o.IDispatch.version)
+        stub = operation.encode_request(request)
+        connection.core.request(syntax, operation.opnum, stub, UUID(bytes_le=message._oleobj_.ipid))
+        return Wire(
+            connection._socket, [connection.core.data_to_send()], "results", keep=(connection, self, queue, message)
+        )
+
 
 class Calls:
     """A client of qmcomm2."""
@@ -115,6 +143,15 @@ def measure(pid: int, steps: list[Step], seconds: float) -> tuple[float, float]:
     return sum(counts) / (time.monotonic() - began), (cpu(pid) - used) * 1e6 / sum(counts)
 
 
+def measure_prepared(pid: int, wires: list[Wire], seconds: float) -> tuple[float, float]:
+    """Like `measure`, with prepared requests."""
+    with opened(wires) as connections:
+        used = cpu(pid)
+        result = repeat(connections, seconds)
+        assert not result["failed"], f"{result['failed']} of {result['count']} sends failed"
+        return result["rate"], (cpu(pid) - used) * 1e6 / result["count"]
+
+
 def memory(name: str, interface: Any) -> float:
     """Return the memory per exported object in bytes."""
     sys.path.insert(0, str(ROOT / "tests"))
@@ -132,6 +169,15 @@ def memory(name: str, interface: Any) -> float:
     return used
 
 
+def compare(name: str, connections: int, measured: Iterable[tuple[float, float]]) -> None:
+    """Print rates and costs of calls of qmcomm2 and of objects, in this order."""
+    costs: list[float] = []
+    for kind, (rate, cost) in zip((Calls, Objects), measured, strict=True):
+        costs.append(cost)
+        ratio = f"{cost / costs[0]:.2f}" if costs[1:] else ""
+        print(f"| {name}, {kind.__name__} | {connections} | {rate:,.0f} | {cost:.0f} | {ratio} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -144,17 +190,19 @@ def main() -> None:
         for name in ("activation", "by_vtable", "by_invoke"):
             rate, cost = measure(pid, [getattr(Objects(objects), name)()], seconds)
             print(f"| {name} | 1 | {rate:,.0f} | {cost:.0f} | |", flush=True)
+        rpc = ports["qmcomm"]
         for connections in (1, 8, 64):
             for name in ("send", "receive"):
-                costs = []
-                for kind, port in ((Calls, ports["qmcomm"]), (Objects, objects)):
-                    steps = [getattr(kind(port), name)() for _ in range(connections)]
-                    rate, cost = measure(pid, steps, seconds if name == "send" else seconds / 4)
-                    costs.append(cost)
-                    ratio = f"{costs[1] / costs[0]:.2f}" if costs[1:] else ""
-                    print(
-                        f"| {name}, {kind.__name__} | {connections} | {rate:,.0f} | {cost:.0f} | {ratio} |", flush=True
-                    )
+                compare(name, connections, (
+                    measure(pid, [getattr(kind(port), name)() for _ in range(connections)],
+                            seconds if name == "send" else seconds / 4)
+                    for kind, port in ((Calls, rpc), (Objects, objects))
+                ))  # fmt: skip
+            prepared = (
+                [connect("openmsmq", rpc, "durable send", "bench") for _ in range(connections)],
+                [Objects(objects).prepared_send(rpc) for _ in range(connections)],
+            )
+            compare("prepared send", connections, (measure_prepared(pid, wires, seconds) for wires in prepared))
     for name, interface in (("Message", m.IMSMQMessage4), ("QueueInfo", m.IMSMQQueueInfo4), ("Queue", m.IMSMQQueue4)):
         print(f"{name}: {memory(name, interface):.0f} bytes for an exported object")
 
