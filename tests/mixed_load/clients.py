@@ -200,7 +200,7 @@ def visit_far(visitor: Visitor) -> None:
 
 
 def visit_to_expire(visitor: Visitor) -> None:
-    """Send messages that expire and wait for their dead letters."""
+    """Send messages with a short lifetime. At the end, receive a dead letter for each."""
     with openmsmq.connect(HOST, visitor.addresses.rpc) as manager:
         with manager.open(f".\\private$\\{SHORT}", "send") as target:
             for _ in visitor.operations():
@@ -210,7 +210,7 @@ def visit_to_expire(visitor: Visitor) -> None:
 
 
 def _receive_dead_letters(manager: openmsmq.QueueManager, visitor: Visitor) -> bool:
-    """Receive all dead letters. Returns True once each sent message has one."""
+    """Receive the dead letters that have arrived. Returns whether their number is that of the messages sent."""
     with manager.open("DIRECT=OS:.\\SYSTEM$;DEADLETTER") as dead, suppress(openmsmq.ReceiveTimeout):
         while True:
             dead.receive(0)

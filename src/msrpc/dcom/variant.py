@@ -61,12 +61,12 @@ _ARMS: Final[dict[int, tuple[str, str]]] = {
     VT.BSTR: ("bstrVal", "pbstrVal"), VT.UNKNOWN: ("punkVal", "ppunkVal"), VT.DISPATCH: ("pdispVal", "ppdispVal"),
     VT.I1: ("cVal", "pcVal"), VT.UI2: ("uiVal", "puiVal"), VT.UI4: ("ulVal", "pulVal"), VT.UI8: ("ullVal", "pullVal"),
     VT.INT: ("intVal", "pintVal"), VT.UINT: ("uintVal", "puintVal"), VT.DECIMAL: ("decVal", "pdecVal"),
-    VT.ARRAY: ("parray", "pparray"), VT.RECORD: ("brecVal", "brecVal"),
+    VT.ARRAY: ("parray", "pparray"),
 }  # fmt: skip
 #: Type in a VARIANT, arrays without the type of their elements -> arm, and type without `VT.BYREF`.
 _PLACES: Final[dict[int, tuple[str, int]]] = {
     base | by_reference: (arms[by_reference != 0], int(base))
-    for base, arms in _ARMS.items() if base != VT.RECORD
+    for base, arms in _ARMS.items()
     for by_reference in (0, int(VT.BYREF))
 }  # fmt: skip
 _OBJECTS: Final = frozenset([int(VT.UNKNOWN), int(VT.DISPATCH)])
@@ -170,14 +170,20 @@ def from_wire(wire: o.wireVARIANTStr | None, unmarshal: Unmarshal) -> Variant:
     if vt == VT.VARIANT | VT.BYREF:
         inner = wire.pvarVal
         return Variant(vt, EMPTY if inner in (None, NULL) else from_wire(inner, unmarshal))  # type: ignore[arg-type]
-    place = _PLACES.get(vt & ~0xFFF | VT.ARRAY if vt & VT.ARRAY else vt)
-    if place is None:
-        if vt in (VT.EMPTY, VT.NULL):
-            return Variant(vt)
-        raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
-    arm, base = place
+    if vt in (VT.EMPTY, VT.NULL):
+        return Variant(vt)
+    arm, base = _place_of(vt)
     raw = getattr(wire, arm)
     return Variant(vt, _value(base, vt, None if raw is NULL else raw, unmarshal))
+
+
+def _place_of(vt: int) -> tuple[str, int]:
+    """Return the arm of the union that has the value of a VARIANT, and the type without `VT.BYREF`. Raises ComError
+    DISP_E_BADVARTYPE for a type that is not supported."""
+    place = _PLACES.get(vt & ~0xFFF | VT.ARRAY if vt & VT.ARRAY else vt)
+    if place is None:
+        raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
+    return place
 
 
 def _value(base: int, vt: int, raw: Any, unmarshal: Unmarshal) -> Any:
@@ -249,17 +255,16 @@ def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
     """Encode a VARIANT. Raises ComError."""
     vt, value = variant.vt, variant.value
     wire = o.wireVARIANTStr(vt=vt)
-    base = VT.ARRAY if vt & VT.ARRAY else vt & ~VT.BYREF
+    base = vt
     if vt == VT.VARIANT | VT.BYREF:
         wire.pvarVal = to_wire(value, marshal)
-    elif base not in (VT.EMPTY, VT.NULL):
-        if base not in _ARMS or base == VT.RECORD:
-            raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
+    elif vt not in (VT.EMPTY, VT.NULL):
+        arm, base = _place_of(vt)
         is_pointer = base in _POINTERS
         raw = _raw(base, vt, value, marshal) if is_pointer or value is not None else None
         if raw is None and (base == VT.ARRAY or (is_pointer and vt & VT.BYREF)):
             raw = NULL  # a pointer to NULL
-        setattr(wire, _ARMS[base][bool(vt & VT.BYREF)], raw)
+        setattr(wire, arm, raw)
     wire.clSize = (_size(wire, base) + 7) // 8
     return wire
 
