@@ -12,21 +12,19 @@ What makes it fast enough for long histories:
 - Each value is sent once. If w was received while nobody could have taken or locked v, both of one priority,
   then w has to be placed before v. So the order of concurrent sends need not be guessed.
 - No unknown operation removes a message that an operation still to be placed has seen.
+- lookahead.py refuses a state with a message that contradicts a later answer and that nothing removes before.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from linearizability.history import FAILED, OK, UNKNOWN, Operation
+from linearizability.lookahead import NEVER, TAKING, Locks, Lookahead, Placed
 from linearizability.model import EMPTY, State, steps
-
-NEVER = 1 << 63
-TAKING = ("receive", "lock", "claim")
 
 
 class Undecided(Exception):
@@ -57,7 +55,7 @@ class Verdict:
             shown = [f"{e.value}{f' locked by {e.lock}' if e.lock else ''}" for e in entries[:10]]
             lines.append(f"  {queue} ({len(entries)} messages): {', '.join(shown)}")
         lines += [] if self.state.queues else ["  (no messages)"]
-        lines.append("None of the next operations can follow:")
+        lines.append("None of the next operations can follow, or what it leaves contradicts a later one:")
         lines += [f"  {operation}" for operation in self.pending]
         return "\n".join(lines)
 
@@ -110,18 +108,7 @@ def split(operations: Sequence[Operation]) -> Iterator[tuple[list[str], list[Ope
         yield sorted(queues[group]), part + crashes
 
 
-@dataclass
-class _Placed:
-    """An operation of the search: `end` is its last possible moment."""
-
-    operation: Operation
-    end: int
-    optional: bool
-    needs: Operation  # what the model has to do
-    before: list[int] = field(default_factory=list)  # sends that have to be placed earlier
-
-
-def _windows(operations: Sequence[Operation]) -> list[_Placed]:
+def _windows(operations: Sequence[Operation]) -> list[Placed]:
     """What has to be placed, by the time of calls, without what can be left out."""
     crashes = sorted(operation.call for operation in operations if operation.kind == "crash")
     certain = {o.transaction for o in operations if o.outcome == OK}
@@ -162,29 +149,29 @@ def _windows(operations: Sequence[Operation]) -> list[_Placed]:
                     continue
             elif operation.kind == "commit" and sent_in[operation.transaction] < NEVER:
                 end, optional = min(end, sent_in[operation.transaction]), False
-        placed.append(_Placed(operation, end, optional, needs))
+        placed.append(Placed(operation, end, optional, needs))
     placed.sort(key=lambda p: (p.operation.call, p.end))
     _order_sends(placed)
     return placed
 
 
-def _order_sends(placed: list[_Placed]) -> None:
+def _order_sends(placed: list[Placed]) -> None:
     """Set `before` of concurrent sends, by what was received first."""
     looks: defaultdict[str, list[Operation]] = defaultdict(list)  # of each value
-    away: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)  # when a value may have been locked or gone
+    taken: defaultdict[str, list[Operation]] = defaultdict(list)
     gone: set[str] = set()  # values whose receive is certain and final
-    doubtful: defaultdict[str | None, list[tuple[Operation, int]]] = defaultdict(list)
-    ends = _ends_of_locks(placed)
+    doubtful: defaultdict[str | None, list[Operation]] = defaultdict(list)
+    locks = Locks(placed)
     for p in placed:
         o = p.operation
         for value in o.seen:
             looks[value].append(o)
             if o.kind in TAKING:
-                away[value].append((o.call, ends(o)))
+                taken[value].append(o)
                 if o.kind == "receive" and o.transaction is None:
                     gone.add(value)
         if o.kind in TAKING and o.outcome == UNKNOWN:
-            doubtful[o.queue].append((o, ends(o)))
+            doubtful[o.queue].append(o)
     visible: dict[str | None, int] = {}
     for p in placed:
         if p.operation.kind == "commit":
@@ -195,7 +182,7 @@ def _order_sends(placed: list[_Placed]) -> None:
         for earlier, later in pairwise(claim.operation.seen):  # a claim shows the order of its messages
             if earlier in sender and later in sender:
                 (index, first), (other, second) = sender[earlier], sender[later]
-                if index != other and _priority(first) == _priority(second):
+                if index != other and first.priority == second.priority:
                     second.before.append(index)
     for v_index, (_, v) in enumerate(sends):
         o = v.operation
@@ -203,11 +190,13 @@ def _order_sends(placed: list[_Placed]) -> None:
         if since == NEVER:
             continue
         value = o.sent[0]
-        absent = away[value] + [
-            (doubt.call, end)
-            for doubt, end in doubtful[o.queue]
+        doubts = [
+            doubt
+            for doubt in doubtful[o.queue]
             if not (doubt.kind == "receive" and doubt.transaction is None and value in gone)
         ]
+        last_look = max((look.call for look in looks[value]), default=0)
+        absent = [span for taking in taken[value] + doubts for span in locks.absences(taking, last_look)]
         for step in (-1, 1):
             other = v_index + step
             while 0 <= other < len(sends) and abs(other - v_index) < 200:
@@ -215,7 +204,7 @@ def _order_sends(placed: list[_Placed]) -> None:
                 other += step
                 if step == 1 and w.operation.call > v.end:
                     break
-                if w.operation.queue != o.queue or _priority(w) != _priority(v) or w.end < o.call:
+                if w.operation.queue != o.queue or w.priority != v.priority or w.end < o.call:
                     continue
                 # v would have been received instead of w.
                 if any(
@@ -226,33 +215,6 @@ def _order_sends(placed: list[_Placed]) -> None:
                     v.before.append(index)
 
 
-def _priority(placed: _Placed) -> int:
-    return int(placed.operation.argument[1]) if placed.operation.kind == "send" else 0
-
-
-def _ends_of_locks(placed: list[_Placed]) -> Callable[[Operation], int]:
-    """When what an operation takes may be there again, at the latest."""
-    crashes = sorted((p.operation.call, p.end) for p in placed if p.operation.kind == "crash")
-    committed = {p.operation.transaction for p in placed if p.operation.kind == "commit"}
-    durable = {p.operation.transaction for p in placed if p.operation.kind == "claim"}
-    aborted = {
-        p.operation.transaction: p.end for p in placed if p.operation.kind == "abort" and p.operation.outcome == OK
-    }
-
-    def end(operation: Operation) -> int:
-        transaction = operation.transaction
-        if transaction is None or transaction in committed:
-            return NEVER
-        if transaction in aborted:
-            return aborted[transaction]
-        if transaction in durable:
-            return NEVER
-        at = bisect_right(crashes, (operation.call, NEVER))
-        return crashes[at][1] if at < len(crashes) else NEVER
-
-    return end
-
-
 class _Search:
     """What has been placed is a pair: all below the first number, and bits of those from it on."""
 
@@ -261,10 +223,7 @@ class _Search:
         self.placed = _windows(operations)
         self.must = sum(not p.optional for p in self.placed)
         self.steps = 0
-        self.seen: defaultdict[str, list[int]] = defaultdict(list)  # by which operations
-        for index, p in enumerate(self.placed):
-            for value in p.operation.seen:
-                self.seen[value].append(index)
+        self.ahead = Lookahead(self.placed)
 
     def run(self) -> Verdict:
         """Depth first; the order of attempts is that in which operations have to be placed."""
@@ -284,6 +243,8 @@ class _Search:
                 new = self._over(base, bits | 1 << index - base, moment)
                 if (*new, after) not in known:
                     known.add((*new, after))
+                    if self._is_guess(placed) and self.ahead.is_hopeless(*new, after):
+                        continue
                     path.append(index)
                     required += not placed.optional
                     stack.append((*new, moment, after, self._next(*new, moment, after)))
@@ -299,6 +260,11 @@ class _Search:
             self.queues, False, self.count, self.steps, [self.placed[i].operation for i in path],
             [self.placed[i].operation for i in self._candidates(*where)], state,
         )  # fmt: skip
+
+    @staticmethod
+    def _is_guess(placed: Placed) -> bool:
+        """Whether a message may stay, or be unlocked, that should be gone: only then lookahead is worth its time."""
+        return placed.operation.outcome == UNKNOWN or placed.operation.kind in ("abort", "crash")
 
     def _over(self, base: int, bits: int, moment: int) -> tuple[int, int]:
         """What is placed with what has been left out because its window is over: equal futures become equal."""
@@ -347,7 +313,7 @@ class _Search:
         return any(
             other != index and other >= base and not bits >> other - base & 1
             for value in gone
-            for other in self.seen[value]
+            for other in self.ahead.seen[value]
         )
 
 
