@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -362,13 +362,12 @@ class Queue:
         self.came += len(keys)
         return deadlines
 
-    def hold(self, lookup_identifiers: Sequence[int], records: Sequence[bytes], sizes: Sequence[int]) -> None:
+    def hold(self, lookup_identifiers: list[int], records: list[bytes], sizes: list[int]) -> None:
         """Add available positions whose messages are express; `sizes` are the bytes that each counts for."""
-        entries, volume = self.entries, 0
-        for index, key in enumerate(lookup_identifiers):
-            entries[key] = HeldRecord(records[index], sizes[index])
-            volume += sizes[index]
-        self.total_bytes += volume
+        entries = self.entries
+        for key, record, size in zip(lookup_identifiers, records, sizes, strict=True):
+            entries[key] = HeldRecord(record, size)
+            self.total_bytes += size
         self.available.append(array("Q", sorted(lookup_identifiers)))
         self.came += len(lookup_identifiers)
 
