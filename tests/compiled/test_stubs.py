@@ -28,6 +28,7 @@ from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 from openmsmq.packet.sections import divide
 from openmsmq.protocols import receive_stubs, send_stubs, start_receive_stubs
+from openmsmq.protocols.remote_read import RR_ACK, RR_NACK
 from openmsmq.protocols.user_headers import UserHeaders
 from openmsmq.record.fields import FIXED
 from openmsmq.record.layouts import READ, WRITTEN
@@ -36,6 +37,7 @@ from openmsmq.record.message_record import encode_message
 SEND = m.qmcomm2.operation("rpc_ACSendMessageEx")
 RECEIVE = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
 START = ms_mqrr.RemoteRead.operation("R_StartReceive")
+END = ms_mqrr.RemoteRead.operation("R_EndReceive")
 LABELS = ("", "label", "Größe", "日本語", "😀", "a\0b", "x" * 249, "x" * 250, "é" * 200)
 SIDS = (b"", bytes.fromhex("010500000000000515000000010000000200000003000000e9030000"), b"\1\2bad", bytes(16))
 MACHINE, SID, NAME = bytes(range(1, 17)), SIDS[1], "DIRECT=OS:.\\private$\\größe"
@@ -290,6 +292,30 @@ def test_answers_of_receives_in_two_phases() -> None:
     records, sequences, sizes, each = (list(column) for column in zip(*simple, strict=True))
     assert start_receive_stubs.answers(records, READ, headers, sequences, sizes) == each
     assert len(headers) > len(DESTINATIONS)
+
+
+def test_requests_of_simple_receives_are_read_up_to_the_first_other_one() -> None:
+    handle = bytes(range(20))
+
+    def start(number: int, **other: int) -> bytes:
+        request = ms_mqrr.R_StartReceive_Request(
+            handle, ulTimeout=5, dwRequestId=number, dwMaxBodySize=number + 1, dwMaxCompoundMessageSize=7, **other
+        )
+        return START.encode_request(request)
+
+    def end(number: int, acknowledgment: int = RR_ACK) -> bytes:
+        return END.encode_request(ms_mqrr.R_EndReceive_Request(handle, acknowledgment, number))
+
+    others = [start(3, LookupId=1), start(3, LookupId=1 << 40), start(3, hCursor=1), start(3, ulAction=0x80000000)]
+    for other in [*others, start(3) + b"x", start(3)[:-1], b"", end(3), bytearray(start(3)), None]:
+        stubs: list[Any] = [start(0xFFFFFFFE), start(1), other, start(4)]
+        assert start_receive_stubs.starts(stubs) == ([0xFFFFFFFE, 1], [0xFFFFFFFF, 2]), other
+    for other in (end(3, RR_NACK), bytes(20) + struct.pack("<2I", 0, 3), end(3) + b"x", end(3)[:-1], start(3), None):
+        stubs = [end(0xFFFFFFFF), end(1), other, end(4)]
+        assert start_receive_stubs.acknowledgments(stubs) == [0xFFFFFFFF, 1], other
+    for read in (start_receive_stubs.starts, start_receive_stubs.acknowledgments):
+        with pytest.raises(TypeError, match="list"):
+            read((b"",))  # type: ignore[operator]
 
 
 def test_headers_of_names_are_bounded() -> None:

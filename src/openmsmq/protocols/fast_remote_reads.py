@@ -5,15 +5,13 @@ calls that are refused, are handled by `RemoteRead`.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from openmsmq.interfaces import ms_mqrr as m
-from openmsmq.model.constants import ReceiveAction
 from openmsmq.model.lookup_id import sequence_of
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.first_messages import answer_all, first_messages
-from openmsmq.protocols.remote_read import QUEUE_CONTEXT_HANDLE, RR_ACK, PendingRequestEntry, RemoteQueue, RemoteRead
+from openmsmq.protocols.remote_read import QUEUE_CONTEXT_HANDLE, PendingRequestEntry, RemoteQueue, RemoteRead
 from openmsmq.protocols.two_phase_batches import EndBatch, start_all
 from openmsmq.protocols.user_headers import UserHeaders
 from openmsmq.record.layouts import READ
@@ -25,11 +23,6 @@ except ImportError:  # not built here: see openmsmq.compiled
     if not TYPE_CHECKING:
         start_receive_stubs = requests = None
 
-# Request stubs. Both begin with the context handle. Then LookupId, hCursor, ulAction, ulTimeout, dwRequestId and both
-# sizes; or dwAck and dwRequestId.
-_START: Final = struct.Struct("<20s4xQ6I")
-_END: Final = struct.Struct("<20sII")
-_RECEIVE: Final = int(ReceiveAction.RECEIVE)
 _OK: Final = bytes(4)  # stub of a response whose only value is the HRESULT MQ_OK
 
 
@@ -46,19 +39,13 @@ class StartReceiveBatcher:
         """See `fast_path.OperationBatcher`."""
         environment, interface = self._environment, self._interface
         readers: list[RemoteQueue] = []
-        numbers: list[int] = []
-        sizes: list[int] = []
-        for index, reader in enumerate(requests.held(calls, QUEUE_CONTEXT_HANDLE)):
-            call = calls[index]
-            stub = call.stub
-            if len(stub) != _START.size or not interface.admits(call.caller, reader):
-                break
-            _, lookup, cursor, action, _, request, size, _ = _START.unpack(stub)
-            if lookup or cursor or action != _RECEIVE or request in reader.pending:
+        numbers, sizes = start_receive_stubs.starts(requests.stubs(calls))
+        holders: list[RemoteQueue] = requests.held(calls, QUEUE_CONTEXT_HANDLE)
+        for index in range(min(len(numbers), len(holders))):
+            reader, caller = holders[index], calls[index].caller
+            if numbers[index] in reader.pending or not interface.admits(caller, reader):
                 break
             readers.append(reader)
-            numbers.append(request)
-            sizes.append(size)
         descriptors = [reader.descriptor for reader in readers]
         queues = environment.manager.reading.fast_path_queues(descriptors)
         if not queues or requests.any_abandoned(calls[: len(queues)]):
@@ -88,16 +75,14 @@ class EndReceiveBatcher:
         """See `fast_path.OperationBatcher`."""
         environment, interface = self._environment, self._interface
         batch, entries = EndBatch(environment), []
-        for index, reader in enumerate(requests.held(calls, QUEUE_CONTEXT_HANDLE)):
-            call = calls[index]
-            stub = call.stub
-            if len(stub) != _END.size or not interface.admits(call.caller, reader):
-                break
-            _, acknowledgment, request = _END.unpack(stub)
-            entry = reader.pending.get(request) if acknowledgment == RR_ACK else None
+        numbers = start_receive_stubs.acknowledgments(requests.stubs(calls))
+        holders: list[RemoteQueue] = requests.held(calls, QUEUE_CONTEXT_HANDLE)
+        for index in range(min(len(numbers), len(holders))):
+            reader, caller = holders[index], calls[index].caller
+            entry = reader.pending.get(numbers[index])
             if entry is None or entry.reader is not None or entry.transaction is not None:
                 break
-            if not batch.add(reader.descriptor, entry.lookup_identifier):
+            if not interface.admits(caller, reader) or not batch.add(reader.descriptor, entry.lookup_identifier):
                 break
             entries.append(entry)
         waits = batch.carry_out()

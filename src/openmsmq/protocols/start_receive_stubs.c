@@ -1,4 +1,4 @@
-/* Encodes the answers to R_StartReceive ([MS-MQRR] 3.1.4.7) from the records of simple messages: those whose receipt
+/* Reads requests of R_StartReceive and R_EndReceive, and encodes the answers to R_StartReceive ([MS-MQRR] 3.1.4.7) from the records of simple messages: those whose receipt
    has no consequences, in a packet of one section that has only the headers of every message and a SecurityHeader that
    contains only the sender ([MS-MQRR] 2.2.5).
 
@@ -319,14 +319,75 @@ static PyObject *answers(PyObject *module, PyObject *arguments)
     return found;
 }
 
+/* ----------------------------------------------------------------------------------------------------- the requests */
+
+/* Offsets in the stubs of requests, which begin with the context handle ([MS-MQRR] 3.1.4.7, 3.1.4.9). */
+enum { LOOKUP = 24, TIMEOUT = 40, START_REQUEST = 44, START_SIZE = 48, START = 56 };
+enum { ACKNOWLEDGMENT = 20, END_REQUEST = 24, END = 28, RR_ACK = 2 };
+
+/* The stub at a place of a list if it has that size, or NULL. */
+static const unsigned char *stub_of(PyObject *stubs, Py_ssize_t at, Py_ssize_t size)
+{
+    PyObject *stub = PyList_GET_ITEM(stubs, at);
+    return PyBytes_Check(stub) && PyBytes_GET_SIZE(stub) == size ? (const unsigned char *)PyBytes_AS_STRING(stub) : NULL;
+}
+
+/* Returns whether it succeeds; otherwise, an exception is set. */
+static bool append_word(PyObject *words, const unsigned char *stub, size_t at)
+{
+    PyObject *word = PyLong_FromUnsignedLong(word_at(stub, at));
+    bool succeeds = word != NULL && PyList_Append(words, word) == 0;
+    Py_XDECREF(word);
+    return succeeds;
+}
+
+static PyObject *starts(PyObject *module, PyObject *stubs)
+{
+    (void)module;
+    static const unsigned char first_message[TIMEOUT - LOOKUP]; /* no LookupId, no cursor, action RECEIVE (0) */
+    if (!PyList_Check(stubs))
+        return PyErr_Format(PyExc_TypeError, "a list of stubs is needed");
+    PyObject *found = Py_BuildValue("([][])");
+    const unsigned char *stub;
+    for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(stubs); i++) {
+        if ((stub = stub_of(stubs, i, START)) == NULL || memcmp(stub + LOOKUP, first_message, sizeof first_message))
+            break;
+        if (!append_word(PyTuple_GET_ITEM(found, 0), stub, START_REQUEST)
+            || !append_word(PyTuple_GET_ITEM(found, 1), stub, START_SIZE))
+            Py_CLEAR(found);
+    }
+    return found;
+}
+
+static PyObject *acknowledgments(PyObject *module, PyObject *stubs)
+{
+    (void)module;
+    if (!PyList_Check(stubs))
+        return PyErr_Format(PyExc_TypeError, "a list of stubs is needed");
+    PyObject *found = PyList_New(0);
+    const unsigned char *stub;
+    for (Py_ssize_t i = 0; found != NULL && i < PyList_GET_SIZE(stubs); i++) {
+        if ((stub = stub_of(stubs, i, END)) == NULL || word_at(stub, ACKNOWLEDGMENT) != RR_ACK)
+            break;
+        if (!append_word(found, stub, END_REQUEST))
+            Py_CLEAR(found);
+    }
+    return found;
+}
+
 static PyMethodDef functions[] = {
     {"answers", answers, METH_VARARGS,
      "answers(records, layout, names, sequences, sizes): answers of receives, up to the first one that is not simple"},
+    {"starts", starts, METH_O,
+     "starts(stubs): (request numbers, maximum body sizes) of R_StartReceive, up to the first stub that does not receive\n"
+     "the first message"},
+    {"acknowledgments", acknowledgments, METH_O,
+     "acknowledgments(stubs): request numbers of R_EndReceive, up to the first stub that is not an acknowledgment"},
     {NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "openmsmq.protocols.start_receive_stubs", "Answers to simple receives in two phases.", -1,
+    PyModuleDef_HEAD_INIT, "openmsmq.protocols.start_receive_stubs", "Simple receives in two phases.", -1,
     functions,
 };
 

@@ -365,9 +365,9 @@ class Queue:
     def hold(self, lookup_identifiers: list[int], records: list[bytes], sizes: list[int]) -> None:
         """Add available positions whose messages are express; `sizes` are the bytes that each counts for."""
         entries = self.entries
-        for key, record, size in zip(lookup_identifiers, records, sizes, strict=True):
-            entries[key] = HeldRecord(record, size)
-            self.total_bytes += size
+        for index in range(len(lookup_identifiers)):
+            entries[lookup_identifiers[index]] = HeldRecord(records[index], sizes[index])
+        self.total_bytes += sum(sizes)
         self.available.append(array("Q", sorted(lookup_identifiers)))
         self.came += len(lookup_identifiers)
 

@@ -234,11 +234,11 @@ def _hold(queue: Queue, messages: MessageBatch, start: int, end: int) -> list[tu
     first = bounds[0]
     records = bytes(memoryview(rows.records)[first : bounds[-1]])
     queue.hold(
-        [priority_part(word) | key for word, key in zip(words, keys, strict=True)],
+        [priority_part(words[index]) | keys[index] for index in range(len(keys))],
         [records[bounds[index] - first : bounds[index + 1] - first] for index in range(len(keys))],
         messages.charged[start:end].tolist(),
     )
-    return [split_deadline_word(word, key) for word, key in zip(words, keys, strict=True) if word & TIME_MASK]
+    return [split_deadline_word(words[index], keys[index]) for index in range(len(keys)) if words[index] & TIME_MASK]
 
 
 def accepts_batches(queue: Queue) -> bool:
