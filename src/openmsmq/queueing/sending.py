@@ -227,7 +227,7 @@ class SendOperations:
 def _hold(queue: Queue, messages: MessageBatch, start: int, end: int) -> list[tuple[int, int]]:
     """Put express messages into a queue. Returns (lookup identifier, deadline) of those that expire."""
     rows = messages.rows
-    # As lists: to machine code, an item of an array costs three times as much.
+    # As lists: compiled code takes three times as long for an item of an array.
     words: list[int] = rows.deadlines[start:end].tolist()
     keys: list[int] = rows.keys[start:end].tolist()
     bounds: list[int] = rows.bounds[start : end + 1].tolist()
