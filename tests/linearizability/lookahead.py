@@ -1,7 +1,7 @@
-"""Notice early that a state has no future: a message is in the way of a later answer, and nothing removes it.
+"""Recognize states from which the search cannot succeed: a message contradicts a later answer, and nothing removes it.
 
-Without this, a wrong guess about an unknown operation shows only when its message comes to the head of the queue, or
-when a crash unlocks it, thousands of operations later, and the search tries all orders of those operations first.
+Without this, a wrong guess about an unknown operation shows only when its message reaches the head of the queue, or
+when a crash unlocks it, thousands of operations later. The search would try all orders of those operations first.
 """
 
 from __future__ import annotations
