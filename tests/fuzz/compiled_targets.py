@@ -118,6 +118,19 @@ def _check_start(record: bytes) -> None:
         assert found == [stubs.START.encode_response(expected)]
 
 
+def _check_requests(stub: bytes) -> None:
+    """A request of a receive in two phases: of its first or of its second call."""
+    numbers, sizes = start_receive_stubs.starts([stub])
+    if numbers:
+        start = stubs.START.decode_request(stub)
+        assert (start.LookupId, start.hCursor, start.ulAction) == (0, 0, 0)
+        assert (numbers, sizes) == ([start.dwRequestId], [start.dwMaxBodySize])
+    acknowledged = start_receive_stubs.acknowledgments([stub])
+    if acknowledged:
+        end = stubs.END.decode_request(stub)
+        assert (end.dwAck, acknowledged) == (stubs.RR_ACK, [end.dwRequestId])
+
+
 def _is_stored(record: bytes) -> bool:
     """Whether a record is as the encoder writes it."""
     try:
@@ -130,14 +143,16 @@ def fuzz_stubs_c(data: bytes) -> None:
     """The first byte selects an operation. A receive has a request and a record, each preceded by its length."""
     if not IS_COMPILED:
         return
-    choice, data = (data[0] if data else 0) % 3, data[1:]
+    choice, data = (data[0] if data else 0) % 4, data[1:]
     if choice == 0:
         _check_send(data)
     elif choice == 1:
         stub, record, *_ = (*parts(data), b"", b"")
         _check_receive(stub, record)
-    else:
+    elif choice == 2:
         _check_start(data)
+    else:
+        _check_requests(data)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {"packets_c": fuzz_packets_c, "stubs_c": fuzz_stubs_c}
