@@ -243,7 +243,7 @@ class _Search:
                 new = self._over(base, bits | 1 << index - base, moment)
                 if (*new, after) not in known:
                     known.add((*new, after))
-                    if self._is_guess(placed) and self.ahead.is_hopeless(*new, after):
+                    if self._needs_lookahead(placed) and self.ahead.is_hopeless(*new, after):
                         continue
                     path.append(index)
                     required += not placed.optional
@@ -262,8 +262,8 @@ class _Search:
         )  # fmt: skip
 
     @staticmethod
-    def _is_guess(placed: Placed) -> bool:
-        """Whether a message may stay, or be unlocked, that should be gone: only then lookahead is worth its time."""
+    def _needs_lookahead(placed: Placed) -> bool:
+        """Whether the operation may leave or unlock a message that should be gone."""
         return placed.operation.outcome == UNKNOWN or placed.operation.kind in ("abort", "crash")
 
     def _over(self, base: int, bits: int, moment: int) -> tuple[int, int]:

@@ -70,7 +70,7 @@ class Locks:
     def spans(self, operation: Operation, last_look: int) -> list[tuple[int, int]]:
         """When a message may be locked that somebody saw at `last_look` for the last time, if no commit removes it.
 
-        An unknown operation may begin its transaction after an abort "if open". The lock stays for ever then, so nobody
+        An unknown operation may begin its transaction after an abort "if open". Nothing ends the lock then, so nobody
         sees the message afterwards.
         """
         abort = self._aborts.get(operation.transaction)
@@ -155,7 +155,8 @@ class Lookahead:
         return None
 
     def _find_proof(self, value: str, is_locked: bool, epoch: int) -> Proof | None:
-        """The first answer after the crash `epoch` - 1 that shows a message to be absent, however long a lock lasts."""
+        """Return the first answer between two crashes, `epoch` - 1 and `epoch`, that shows a message to be absent and
+        not only locked."""
         queue = self.senders[value].operation.queue
         first = self.crashes[epoch - 1] if epoch else 0
         last = self.crashes[epoch] if epoch < len(self.crashes) else len(self.placed)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -178,15 +179,13 @@ GUESSES = {
 
 @pytest.mark.parametrize("name", GUESSES)
 def test_a_wrong_guess_is_noticed_at_once(name: str) -> None:
-    """Not after the search has tried all orders of what other clients do meanwhile."""
+    """The search does not try all orders of the operations of other clients first."""
     begin, end = GUESSES[name]
-    rows = begin.strip("\n").splitlines()[:3]
+    rows = dedent(begin).strip("\n").splitlines()
     rows = [row.ljust(max(map(len, rows))) for row in rows]
     for number in range(50):
-        for client, row in enumerate(rows):
-            rows[client] = f"{row} s@z=m{number}n{client}____".ljust(len(row) + 16)
-        for client, row in enumerate(rows):
-            rows[client] = f"{row} r@z=m{number}n{client}____".ljust(len(row) + 16)
+        for kind in "sr":
+            rows = [f"{row} {kind}@z=m{number}n{client}____".ljust(len(row) + 16) for client, row in enumerate(rows)]
     rows[0] += f" {end}"
     operations = [
         replace(operation, argument="if open") if operation.kind == "abort" else operation

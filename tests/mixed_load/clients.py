@@ -210,7 +210,7 @@ def visit_to_expire(visitor: Visitor) -> None:
 
 
 def _receive_dead_letters(manager: openmsmq.QueueManager, visitor: Visitor) -> bool:
-    """Receive the dead letters that have arrived. Returns whether their number is that of the messages sent."""
+    """Receive all dead letters in the queue. Returns True once each sent message has one."""
     with manager.open("DIRECT=OS:.\\SYSTEM$;DEADLETTER") as dead, suppress(openmsmq.ReceiveTimeout):
         while True:
             dead.receive(0)

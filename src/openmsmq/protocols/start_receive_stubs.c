@@ -1,6 +1,6 @@
-/* Reads requests of R_StartReceive and R_EndReceive, and encodes the answers to R_StartReceive ([MS-MQRR] 3.1.4.7) from the records of simple messages: those whose receipt
-   has no consequences, in a packet of one section that has only the headers of every message and a SecurityHeader that
-   contains only the sender ([MS-MQRR] 2.2.5).
+/* Reads requests of R_StartReceive and R_EndReceive ([MS-MQRR] 3.1.4.7, 3.1.4.9), and encodes the answers to
+   R_StartReceive from the records of simple messages: those whose receipt has no consequences, in a packet of one
+   section that has only the headers of every message and a SecurityHeader that contains only the sender (2.2.5).
 
    For any other message, and for an invalid record, there is no answer: the Python code (`conversion.packets`,
    `packet.sections`) handles the message and its errors. */
