@@ -202,6 +202,6 @@ class Stream:
         """Add bytes and return the packets that are now complete. Raises Violation."""
         self._buffer += data
         while (wanted := size(self._buffer[:16])) is not None and wanted <= len(self._buffer):
-            packet = bytes(self._buffer[:wanted])
+            packet = bytes(memoryview(self._buffer)[:wanted])
             del self._buffer[:wanted]
             yield check(packet, self.strict, self.excused)

@@ -161,7 +161,7 @@ def text(header: Header, field: str) -> str:
     """Decode a null-terminated string of WCHARs. Raises Violation if it has no terminator, or more than one null."""
     raw = header[field]
     header.must(field, len(raw) % 2 == 0, "WCHARs have two bytes")
-    units = struct.unpack(f"<{len(raw) // 2}H", raw)
-    header.must(field, bool(units) and units[-1] == 0, "null-terminated")
-    header.must(field, 0 not in units[:-1], "the only null character is the last")
-    return str(raw[:-2].decode("utf-16-le", "surrogatepass"))
+    value = str(raw.decode("utf-16-le", "surrogatepass"))
+    header.must(field, value[-1:] == "\0", "null-terminated")
+    header.must(field, value.find("\0") == len(value) - 1, "the only null character is the last")
+    return value[:-1]

@@ -21,7 +21,7 @@ class Inode:
     """A file: its content for readers, its durable content, and the unsynced writes."""
 
     content: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
+    durable: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes]] = field(default_factory=list)
 
     def write(self, offset: int, data: bytes) -> None:
@@ -102,7 +102,7 @@ class MemoryVfs:
 
     def pread(self, handle: int, length: int, offset: int) -> bytes:
         self._call("pread", self.handles[handle][0])
-        return bytes(self.handles[handle][1].content[offset : offset + length])
+        return bytes(memoryview(self.handles[handle][1].content)[offset : offset + length])
 
     def pread_into(self, handle: int, buffer: bytearray, offset: int) -> int:
         data = self.pread(handle, len(buffer), offset)
@@ -125,10 +125,8 @@ class MemoryVfs:
             inode.unsynced.clear()
             raise
         # Data lost by an earlier failed sync stays lost.
-        durable = bytearray(inode.durable)
         for offset, data in inode.unsynced:
-            put(durable, offset, data)
-        inode.durable = bytes(durable)
+            put(inode.durable, offset, data)
         inode.unsynced.clear()
 
     def fsync_directory(self, path: str) -> None:
@@ -190,7 +188,7 @@ class MemoryVfs:
                 for index, (offset, data) in enumerate(sectors):
                     if survives(index, len(sectors)):
                         put(content, offset, data)
-                copies[id(inode)] = Inode(content, bytes(content))
+                copies[id(inode)] = Inode(content, content[:])
             result.names[path] = copies[id(inode)]
         result.durable_names = dict(result.names)
         return result
@@ -202,7 +200,7 @@ class MemoryVfs:
 
         def copy(inode: Inode) -> Inode:
             if id(inode) not in copies:
-                copies[id(inode)] = Inode(bytearray(inode.content), inode.durable, list(inode.unsynced))
+                copies[id(inode)] = Inode(inode.content[:], inode.durable[:], list(inode.unsynced))
             return copies[id(inode)]
 
         result.names = {path: copy(inode) for path, inode in self.names.items()}

@@ -147,7 +147,7 @@ def test_what_a_recovery_has_erased_does_not_return_after_a_power_failure() -> N
     state = states[-1]
     torn = state.names[f"{DIRECTORY}/{segment_name(places[0] // SEGMENT)}"]
     put(torn.content, places[0] % SEGMENT, bytes(SECTOR))
-    torn.durable = bytes(torn.content)
+    torn.durable = torn.content[:]
     for dropped in (True, False):
         opened = Store.open(DIRECTORY, vfs=state, segment_size=SEGMENT, entropy=bytes)
         assert (opened.recovered.report.torn_bytes > 0) == dropped

@@ -73,7 +73,7 @@ def image(checkpoint: bool = False) -> dict[str, bytes]:
 
 def disk(files: dict[str, bytes]) -> MemoryVfs:
     vfs = MemoryVfs()
-    vfs.names = {path: Inode(bytearray(data), data) for path, data in files.items()}
+    vfs.names = {path: Inode(bytearray(data), bytearray(data)) for path, data in files.items()}
     vfs.durable_names = dict(vfs.names)
     return vfs
 
