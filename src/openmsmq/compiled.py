@@ -62,6 +62,7 @@ WRITTEN_IN_C: Final = (
     "openmsmq.queueing.packing",
     "openmsmq.queueing.positions",
     "openmsmq.record.compacting",
+    "openmsmq.record.message_codec",
     "openmsmq.store.framing",
     "openmsmq.store.ring",
 )

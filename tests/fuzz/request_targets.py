@@ -25,7 +25,7 @@ from msrpc.rpc.client_connection import ClientConnection
 from msrpc.rpc.connection_states import BY_POLLER, BY_TRANSPORT
 from msrpc.rpc.faults import NCA_S_FAULT_CANCEL
 from msrpc.rpc.limits import RpcLimits
-from msrpc.rpc.pdu import HEADER_SIZE, NDR, NDR64, PFC_WHOLE, AuthLevel, Header, SyntaxId
+from msrpc.rpc.pdu import HEADER_SIZE, NDR, NDR64, PFC_OBJECT_UUID, PFC_WHOLE, AuthLevel, Header, SyntaxId
 from msrpc.rpc.security import Identity
 from msrpc.rpc.server import RpcServer, _Connection
 from msrpc.rpc.whole_pdus import request, request_in_python, response, response_in_python
@@ -43,13 +43,15 @@ def fuzz_headers_c(data: bytes) -> None:
     found = request(data, at, most)
     assert found == request_in_python(data, at, most)
     whole = _decoded(data[at:])
+    size = len(whole.pack()) if whole is not None else 0
     if found is None:
-        assert whole is None or CALL_HEADER_SIZE + len(whole.stub) > most
+        assert whole is None or size > most
         return
-    call_id, context_id, _, stub = found
+    call_id, context_id, _, _, stub = found
     assert whole is not None
-    assert (whole.call_id, whole.context_id, whole.opnum, whole.stub) == found
-    assert whole.pack() == data[at : at + CALL_HEADER_SIZE + len(stub)]
+    target = whole.object_uuid.bytes_le if whole.object_uuid is not None else None
+    assert (whole.call_id, whole.context_id, whole.opnum, target, whole.stub) == found
+    assert whole.pack() == data[at : at + size]
     answer = response(call_id, context_id, stub)
     assert answer == response_in_python(call_id, context_id, stub)
     expected = Response(call_id, context_id, stub, alloc_hint=len(stub))
@@ -68,7 +70,7 @@ def _decoded(data: bytes) -> RequestPdu | None:
         pdu = decode(header, data[: header.frag_length])
     except RemoteProtocolError:
         return None
-    is_whole = isinstance(pdu, RequestPdu) and pdu.flags == PFC_WHOLE and not header.auth_length
+    is_whole = isinstance(pdu, RequestPdu) and pdu.flags & ~PFC_OBJECT_UUID == PFC_WHOLE and not header.auth_length
     return pdu if is_whole else None  # type: ignore[return-value]
 
 

@@ -37,6 +37,7 @@ from msrpc.ndr.serialization import deserialize, serialize
 from msrpc.rpc.faults import Fault
 from openmsmq.flight import record_columns, rows
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.message import Message
 from openmsmq.model.security import sid_bytes
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.reader import Reader
@@ -50,7 +51,12 @@ from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.protocols.mqac.classes import CLASSES
 from openmsmq.queueing import drafts
 from openmsmq.record import compact_record
-from openmsmq.record.message_record import decode_message
+from openmsmq.record.message_record import (
+    decode_message,
+    decode_message_in_python,
+    encode_message,
+    encode_message_in_python,
+)
 from protection.material import HERE
 from protection.world import Directory
 
@@ -106,9 +112,21 @@ def fuzz_rows(data: bytes) -> None:
         assert decode_message(data, 1).body_type <= 0xFFFF
     whole = np.array([0]), np.array([len(data)])
     assert compact_record.split_rows(data, *whole) == compact_record.split_rows_in_python(data, *whole)
+    message = _decoded(decode_message_in_python, data)
+    assert _decoded(decode_message, data) == message
+    if message is not None:
+        assert encode_message(message) == encode_message_in_python(message)
     records = record_columns.Records(np.array([1], np.uint64), np.frombuffer(data, np.uint8), *whole, "q", "queue")
     if records:
         records.batch(record_columns.MESSAGE_SCHEMA.names)
+
+
+def _decoded(decode: Callable[[bytes, int], Message], record: bytes) -> Message | None:
+    """Return the message of a record; None if it is not valid."""
+    try:
+        return decode(record, 1)
+    except (ValueError, struct.error):
+        return None
 
 
 def fuzz_objref(data: bytes) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -28,14 +27,16 @@ MOST_OBJECTS: Final = 100_000
 MOST_OBJECTS_OF_PEER: Final = 16_384
 
 
-@dataclass(frozen=True, slots=True)
 class ObjectOwner:
     """Owner of an object, or caller: a user, or an anonymous client on a host, with its authentication level ([MC-MQAC]
-    3.1.4.1; deviation D-191)."""
+    3.1.4.1; deviation D-191). No dataclass: one is created for each call, and its constructor would be interpreted."""
 
-    host: str
-    sid: str | None
-    level: AuthLevel
+    __slots__ = ("host", "level", "sid")
+
+    def __init__(self, host: str, sid: str | None, level: AuthLevel) -> None:
+        self.host: Final = host
+        self.sid: Final = sid
+        self.level: Final = level
 
     def __str__(self) -> str:
         return f"{self.host} ({self.sid or 'anonymous'})"

@@ -16,7 +16,11 @@ from msrpc.hresults import ComResult
 from msrpc.ndr import Interface
 from msrpc.ndr.runtime import Member, Parameter
 
-METHOD, GET, PUT, PUTREF = 1, 2, 4, 8  # DISPATCH_METHOD and so on, 2.2.14
+METHOD: Final = 1  # DISPATCH_METHOD and so on, 2.2.14
+GET: Final = 2
+PUT: Final = 4
+PUTREF: Final = 8
+_ALL_FLAGS: Final = 0xF
 _KINDS: Final = {"method": METHOD, "propget": GET, "propput": PUT, "propputref": PUTREF}
 _PREFIXES: Final = {"method": "", "propget": "get_", "propput": "put_", "propputref": "put_"}
 DISPID_PROPERTYPUT: Final = -3
@@ -53,24 +57,32 @@ class Slots:
         self.by_opnum: dict[int | None, Slot] = {}
         self.by_dispid: dict[int, list[Slot]] = {}
         self.dispids: dict[str, int] = {}
+        self._invoked: list[dict[int, Slot]] = [{} for _ in range(_ALL_FLAGS + 1)]  # by flags, then by DISPID
         for member in interface.all_members:
             bound = newest.get(member.opnum, member)
             slot = Slot(member, _PREFIXES[bound.kind] + bound.name, *_arguments(member.parameters))
             self.by_opnum[member.opnum] = slot
             self.by_dispid.setdefault(member.dispid, []).append(slot)
             self.dispids.setdefault(member.name.lower(), member.dispid)
+            for flags, found in enumerate(self._invoked):
+                if _KINDS[member.kind] & _meant(flags):
+                    found.setdefault(member.dispid, slot)
 
     def invoked(self, dispid: int, flags: int) -> Slot:
         """Return the operation for a DISPID and flags. Raises ComError DISP_E_MEMBERNOTFOUND."""
-        wanted = flags & (METHOD | GET | PUT | PUTREF)
-        if wanted & (PUT | PUTREF):  # revisions declare one or the other
-            wanted |= PUT | PUTREF
-        if wanted & (METHOD | GET):  # scripts cannot distinguish the two
-            wanted |= METHOD | GET
-        for slot in self.by_dispid.get(dispid, ()):
-            if _KINDS[slot.member.kind] & wanted:
-                return slot
-        raise ComError(ComResult.DISP_E_MEMBERNOTFOUND, f"no member {dispid} for flags {flags:#x}")
+        slot = self._invoked[flags & _ALL_FLAGS].get(dispid)
+        if slot is None:
+            raise ComError(ComResult.DISP_E_MEMBERNOTFOUND, f"no member {dispid} for flags {flags:#x}")
+        return slot
+
+
+def _meant(flags: int) -> int:
+    """Return the kinds of operations that the flags of a call admit."""
+    if flags & (PUT | PUTREF):  # revisions declare one or the other
+        flags |= PUT | PUTREF
+    if flags & (METHOD | GET):  # scripts cannot distinguish the two
+        flags |= METHOD | GET
+    return flags
 
 
 @cache
@@ -118,8 +130,7 @@ def read_argument(argument: AutomationArgument, wire: Any, context: CallContext)
 
 def invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) -> list[Any]:
     """Return the arguments of a call by name in parameter order. Raises ComError; sets pArgErr."""
-    passed = _passed(q)
-    named = q.pDispParams.rgdispidNamedArgs or []
+    passed, named = _passed(q)
     inputs = slot.inputs
     given = [_MISSING] * len(inputs)  # index in rgvarg of each parameter
     positional = len(passed) - len(named)
@@ -134,7 +145,8 @@ def invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) -
             raise ComError(ComResult.DISP_E_BADPARAMCOUNT, f"{slot.member.name} takes {len(inputs)} arguments")
         given[number] = len(passed) - 1 - number
     arguments: list[Any] = []
-    for argument, index in zip(inputs, given, strict=True):
+    for position, argument in enumerate(inputs):
+        index = given[position]
         if index == _MISSING:
             if not argument.optional:
                 raise ComError(ComResult.DISP_E_BADPARAMCOUNT, f"{slot.member.name}: {argument.name} is missing")
@@ -148,20 +160,22 @@ def invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) -
     return arguments
 
 
-def _passed(q: Any) -> list[Any]:
-    """Return rgvarg with arguments passed by reference inserted. Raises ComError."""
+def _passed(q: Any) -> tuple[list[Any], list[int]]:
+    """Return rgvarg with arguments passed by reference inserted, and the DISPIDs of named arguments. Raises
+    ComError."""
     parameters = q.pDispParams
-    passed = list(parameters.rgvarg or [])
-    named = parameters.rgdispidNamedArgs or []
+    passed: list[Any] = list(parameters.rgvarg or [])
+    named: list[int] = parameters.rgdispidNamedArgs or []
     if len(passed) != parameters.cArgs or len(named) != parameters.cNamedArgs or len(named) > len(passed):
         raise ComError(ComResult.DISP_E_BADPARAMCOUNT, "cArgs and cNamedArgs do not match the arguments")
-    for index, wire in zip(q.rgVarRefIdx, q.rgVarRef, strict=False):
-        if not 0 <= index < len(passed):
-            raise ComError(
-                ComResult.E_INVALIDARG, f"rgVarRefIdx refers to argument {index}, but there are {len(passed)}"
-            )
-        passed[index] = wire
-    return passed
+    if q.rgVarRefIdx:
+        for index, wire in zip(q.rgVarRefIdx, q.rgVarRef, strict=False):
+            if not 0 <= index < len(passed):
+                raise ComError(
+                    ComResult.E_INVALIDARG, f"rgVarRefIdx refers to argument {index}, but there are {len(passed)}"
+                )
+            passed[index] = wire
+    return passed, named
 
 
 def converted(argument: AutomationArgument, variant: Variant) -> Any:
@@ -170,7 +184,7 @@ def converted(argument: AutomationArgument, variant: Variant) -> Any:
     if kind == "VARIANT":
         resolved = variant.resolved
         return None if argument.optional and resolved.is_missing else resolved
-    if variant.vt == VT.ERROR and variant.is_missing:
+    if variant.is_missing and variant.vt != VT.EMPTY:
         raise ComError(ComResult.DISP_E_PARAMNOTOPTIONAL, f"{argument.name} is not optional")
     if kind == "BSTR":
         return coercion.to_text(variant)

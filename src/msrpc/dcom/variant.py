@@ -52,6 +52,14 @@ class VT(IntEnum):
     BYREF = 0x4000
 
 
+# Some of these as plain integers: members of an enumeration take compiled code a search by name.
+_EMPTY: Final = 0
+_NULL: Final = 1
+_ERROR: Final = 10
+_ARRAY: Final = 0x2000
+_BYREF: Final = 0x4000
+_VARIANT_BY_REFERENCE: Final = 0x400C
+
 MISSING: Final = ComResult.DISP_E_PARAMNOTFOUND  # a VT_ERROR with this value marks an omitted argument
 # Type -> arm of the union, and arm by reference.
 _ARMS: Final[dict[int, tuple[str, str]]] = {
@@ -108,30 +116,42 @@ class SafeArray:
         return cls(vt, values, ((0, len(values)),))
 
 
-@dataclass(frozen=True, slots=True)
 class Variant:
-    """A value of an Automation type. `vt` may include VT.BYREF; `value` is still the value itself.
+    """A value of an Automation type. `vt` may include VT.BYREF; `value` is still the value itself. No dataclass, for
+    the reason of `exporter.ObjectOwner`.
 
     By type: int, float, bool; str or None (a NULL BSTR); int of ten-thousandths for VT_CY; float of days since
     1899-12-30 for VT_DATE; Decimal; an object or None; `SafeArray`; `Variant` for VT_VARIANT by reference; None for the
     rest.
     """
 
-    vt: int = 0  # VT_EMPTY
-    value: Any = None
+    __slots__ = ("value", "vt")
+
+    def __init__(self, vt: int = 0, value: Any = None) -> None:  # VT_EMPTY
+        self.vt: Final = vt
+        self.value: Final = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Variant) and self.vt == other.vt and bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.vt, self.value))
+
+    def __repr__(self) -> str:
+        return f"Variant({self.vt!r}, {self.value!r})"
 
     @property
     def resolved(self) -> Variant:
         """The value with references resolved."""
         found = self
-        while found.vt == VT.VARIANT | VT.BYREF:
+        while found.vt == _VARIANT_BY_REFERENCE:
             found = found.value
-        return Variant(found.vt & ~VT.BYREF, found.value) if found.vt & VT.BYREF else found
+        return Variant(found.vt & ~_BYREF, found.value) if found.vt & _BYREF else found
 
     @property
     def is_missing(self) -> bool:
         """Whether this marks an omitted argument."""
-        return self.vt == VT.EMPTY or (self.vt == VT.ERROR and self.value == MISSING)
+        return self.vt == _EMPTY or (self.vt == _ERROR and self.value == MISSING)
 
 
 EMPTY: Final = Variant()
@@ -167,10 +187,10 @@ def from_wire(wire: o.wireVARIANTStr | None, unmarshal: Unmarshal) -> Variant:
     if wire is None:
         return EMPTY
     vt = wire.vt
-    if vt == VT.VARIANT | VT.BYREF:
+    if vt == _VARIANT_BY_REFERENCE:
         inner = wire.pvarVal
         return Variant(vt, EMPTY if inner in (None, NULL) else from_wire(inner, unmarshal))  # type: ignore[arg-type]
-    if vt in (VT.EMPTY, VT.NULL):
+    if vt in (_EMPTY, _NULL):
         return Variant(vt)
     arm, base = _place_of(vt)
     raw = getattr(wire, arm)
@@ -180,7 +200,7 @@ def from_wire(wire: o.wireVARIANTStr | None, unmarshal: Unmarshal) -> Variant:
 def _place_of(vt: int) -> tuple[str, int]:
     """Return the arm of the union that has the value of a VARIANT, and the type without `VT.BYREF`. Raises ComError
     DISP_E_BADVARTYPE for a type that is not supported."""
-    place = _PLACES.get(vt & ~0xFFF | VT.ARRAY if vt & VT.ARRAY else vt)
+    place = _PLACES.get(vt & ~0xFFF | _ARRAY if vt & _ARRAY else vt)
     if place is None:
         raise ComError(ComResult.DISP_E_BADVARTYPE, f"VARIANT of type {vt:#x}")
     return place
@@ -189,7 +209,7 @@ def _place_of(vt: int) -> tuple[str, int]:
 def _value(base: int, vt: int, raw: Any, unmarshal: Unmarshal) -> Any:
     if base in _OBJECTS:
         return unmarshal(raw)
-    if base == VT.ARRAY:
+    if base == _ARRAY:
         return _array(raw, vt & 0xFFF, unmarshal)
     read = _READERS.get(base)
     return raw if read is None or raw is None else read(raw)
@@ -256,13 +276,13 @@ def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
     vt, value = variant.vt, variant.value
     wire = o.wireVARIANTStr(vt=vt)
     base = vt
-    if vt == VT.VARIANT | VT.BYREF:
+    if vt == _VARIANT_BY_REFERENCE:
         wire.pvarVal = to_wire(value, marshal)
-    elif vt not in (VT.EMPTY, VT.NULL):
+    elif vt != _EMPTY and vt != _NULL:
         arm, base = _place_of(vt)
         is_pointer = base in _POINTERS
         raw = _raw(base, vt, value, marshal) if is_pointer or value is not None else None
-        if raw is None and (base == VT.ARRAY or (is_pointer and vt & VT.BYREF)):
+        if raw is None and (base == _ARRAY or (is_pointer and vt & _BYREF)):
             raw = NULL  # a pointer to NULL
         setattr(wire, arm, raw)
     wire.clSize = (_size(wire, base) + 7) // 8

@@ -24,6 +24,7 @@ from msrpc.rpc.pdu import (
 )
 
 CALL_HEADER_SIZE: Final = 24
+OBJECT_SIZE: Final = 16  # bytes of the object UUID of a request, which follows the header
 _CALL: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
 _FAULT: Final = {"<": struct.Struct("<IHBBII"), ">": struct.Struct(">IHBBII")}
 
@@ -220,7 +221,7 @@ def stub_start(header: Header) -> int:
     """Return the offset of the stub in a request or response. Raises `RemoteProtocolError` if the fragment ends
     before."""
     is_request = header.packet_type == PacketType.REQUEST
-    start = CALL_HEADER_SIZE + (16 if is_request and header.flags & PFC_OBJECT_UUID else 0)
+    start = CALL_HEADER_SIZE + (OBJECT_SIZE if is_request and header.flags & PFC_OBJECT_UUID else 0)
     if header.body_end < start:
         raise RemoteProtocolError("the fragment ends within its header")
     return start

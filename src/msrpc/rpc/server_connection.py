@@ -23,7 +23,7 @@ from msrpc.rpc.assembly import Account, Assembly, ReassemblyBudget
 from msrpc.rpc.association import Association, AssociationTable
 from msrpc.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, RejectReason
 from msrpc.rpc.call import Call, CallConnection, InterfaceTable, RpcCaller
-from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
+from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, OBJECT_SIZE, CoCancel, FaultPdu, Orphaned, decode, stub_start
 from msrpc.rpc.channel import Channel, fragments
 from msrpc.rpc.faults import (
     NCA_S_FAULT_REMOTE_NO_MEMORY,
@@ -236,16 +236,19 @@ class ServerConnection(CallConnection):
             found = request(data, at, most)
             if found is None:
                 break
-            call_id, context_id, opnum, stub = found
+            call_id, context_id, opnum, object_uuid, stub = found
             context = contexts.get(context_id)
             if context is None or call_id in pending:
                 break
             call = Call(
-                self, context.interface, caller, None, call_id, context_id, opnum, stub, "<", None, context.is_ndr64
-            )
+                self, context.interface, caller, None, call_id, context_id, opnum, stub, "<", object_uuid,
+                context.is_ndr64,
+            )  # fmt: skip
             pending[call_id] = call
             events.append(call)
             at += CALL_HEADER_SIZE + len(stub)
+            if object_uuid is not None:
+                at += OBJECT_SIZE
         self.pdus_received += len(events)
         return b"" if at == len(data) else data[at:]
 

@@ -24,14 +24,17 @@ static PyObject *request(PyObject *module, PyObject *const *arguments, Py_ssize_
     most = PyLong_AsSsize_t(arguments[2]);
     if (PyErr_Occurred())
         return NULL;
-    if (at < 0 || at > size || !is_whole_request(data + at, size - at, most, &header))
+    size_t stub = at < 0 || at > size ? 0 : stub_of_whole_request(data + at, size - at, most, &header);
+    if (stub == 0)
         Py_RETURN_NONE;
-    PyObject *found = PyTuple_New(4);
+    const char *start = data + at;
+    PyObject *found = PyTuple_New(5);
     PyObject *items[] = {
         PyLong_FromUnsignedLong(header.call_id), PyLong_FromLong(header.context_id), PyLong_FromLong(header.opnum),
-        PyBytes_FromStringAndSize(data + at + sizeof header, header.length - (Py_ssize_t)sizeof header),
+        stub == sizeof header ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(start + sizeof header, OBJECT_SIZE),
+        PyBytes_FromStringAndSize(start + stub, header.length - (Py_ssize_t)stub),
     };
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (found == NULL || items[i] == NULL) {
             Py_CLEAR(found);
             Py_XDECREF(items[i]);
@@ -64,7 +67,7 @@ static PyObject *response(PyObject *module, PyObject *const *arguments, Py_ssize
 
 static PyMethodDef functions[] = {
     {"request", (PyCFunction)(void (*)(void))request, METH_FASTCALL,
-     "request(data, at, most): call id, context id, opnum and stub of the one that begins there, or None"},
+     "request(data, at, most): call id, context id, opnum, object UUID and stub of the one that begins there, or None"},
     {"response", (PyCFunction)(void (*)(void))response, METH_FASTCALL, "response(call_id, context_id, stub): the PDU"},
     {NULL},
 };

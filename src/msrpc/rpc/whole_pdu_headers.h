@@ -15,17 +15,32 @@ typedef struct __attribute__((packed)) {
     uint16_t context_id, opnum; /* in a response: cancel_count and a reserved byte */
 } Header;
 
-enum { REQUEST = 0x03000005, RESPONSE = 0x03020005, LITTLE_ENDIAN_ASCII_IEEE = 0x10 };
+enum {
+    REQUEST = 0x03000005, REQUEST_WITH_OBJECT = 0x83000005, RESPONSE = 0x03020005, LITTLE_ENDIAN_ASCII_IEEE = 0x10,
+    OBJECT_SIZE = 16, /* bytes of the object UUID, between header and stub */
+};
 
-/* Return whether these bytes begin with such a request of at most `most` bytes; store its header. */
+/* Return the offset of the stub if these bytes begin with such a request of at most `most` bytes, otherwise 0; store
+   its header. */
+static inline size_t stub_of_whole_request(const char *data, Py_ssize_t size, Py_ssize_t most, Header *header)
+{
+    size_t stub = sizeof *header;
+    if (size < (Py_ssize_t)stub)
+        return 0;
+    memcpy(header, data, stub);
+    if (header->version_type_flags == REQUEST_WITH_OBJECT)
+        stub += OBJECT_SIZE;
+    else if (header->version_type_flags != REQUEST)
+        return 0;
+    int is_whole = header->data_representation == LITTLE_ENDIAN_ASCII_IEEE && !header->auth_length
+                   && header->length >= stub && header->length <= size && header->length <= most;
+    return is_whole ? stub : 0;
+}
+
+/* Return whether these bytes begin with such a request without an object UUID; otherwise as `stub_of_whole_request`. */
 static inline int is_whole_request(const char *data, Py_ssize_t size, Py_ssize_t most, Header *header)
 {
-    if (size < (Py_ssize_t)sizeof *header)
-        return 0;
-    memcpy(header, data, sizeof *header);
-    return header->version_type_flags == REQUEST && header->data_representation == LITTLE_ENDIAN_ASCII_IEEE
-           && !header->auth_length && header->length >= sizeof *header && header->length <= size
-           && header->length <= most;
+    return stub_of_whole_request(data, size, most, header) == sizeof *header;
 }
 
 /* Return whether these bytes are the start of such a request that is incomplete. */

@@ -6,17 +6,18 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from msrpc.rpc.call_pdus import CALL_HEADER_SIZE
+from msrpc.rpc.call_pdus import CALL_HEADER_SIZE, OBJECT_SIZE
 
 # version, type and flags as one integer, then data representation, lengths, call id, alloc_hint, context id, opnum.
 _REQUEST: Final = struct.Struct("<IIHHIIHH")
 _RESPONSE: Final = struct.Struct("<IIHHIIHBB")
 _WHOLE_REQUEST: Final = 0x03000005
+_REQUEST_WITH_OBJECT: Final = 0x83000005
 _WHOLE_RESPONSE: Final = 0x03020005
 _LITTLE_ENDIAN: Final = 0x10
 
-#: Call id, context id, opnum and stub.
-WholeRequest = tuple[int, int, int, bytes]
+#: Call id, context id, opnum, object UUID (16 bytes, little-endian; None if the request has none) and stub.
+WholeRequest = tuple[int, int, int, bytes | None, bytes]
 
 
 def request_in_python(data: bytes, at: int, most: int) -> WholeRequest | None:
@@ -25,15 +26,15 @@ def request_in_python(data: bytes, at: int, most: int) -> WholeRequest | None:
     if room < CALL_HEADER_SIZE:
         return None
     word, drep, length, auth, call_id, _, context_id, opnum = _REQUEST.unpack_from(data, at)
-    if (
-        word != _WHOLE_REQUEST
-        or drep != _LITTLE_ENDIAN
-        or auth
-        or not CALL_HEADER_SIZE <= length <= room
-        or length > most
-    ):
+    start = CALL_HEADER_SIZE
+    if word == _REQUEST_WITH_OBJECT:
+        start += OBJECT_SIZE
+    elif word != _WHOLE_REQUEST:
         return None
-    return call_id, context_id, opnum, data[at + CALL_HEADER_SIZE : at + length]
+    if drep != _LITTLE_ENDIAN or auth or not start <= length <= room or length > most:
+        return None
+    object_uuid = data[at + CALL_HEADER_SIZE : at + start] or None
+    return call_id, context_id, opnum, object_uuid, data[at + start : at + length]
 
 
 def response_in_python(call_id: int, context_id: int, stub: bytes) -> bytes:

@@ -6,25 +6,33 @@ this order, and a tail. Few messages have a tail; it is for several destinations
 flag, the length of the signature, the signature and their names. Everything but the lookup identifier is in the record:
 the store keeps that as its key.
 
-Encoder and decoder are generated as straight-line functions when this module is imported. The numpy type of the fixed
-part (`flight.layout`), the fields that rows may set (`queueing.drafts`) and the offsets for native code
-(`queueing.records`, `packing.c`) are derived from the declaration, too.
+Encoder and decoder are generated as straight-line functions when this module is imported; `message_codec.c` has the
+same functions. The numpy type of the fixed part (`flight.layout`), the fields that rows may set (`queueing.drafts`) and
+the offsets for native code (`queueing.records`, `packing.c`) are derived from the declaration, too.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from openmsmq.model.message import Message
-from openmsmq.record.compact_record import COMPACT, expand
-from openmsmq.record.fields import FIELDS, FIXED, PARTS, VERSION
+from openmsmq.record.compact_record import COMPACT, DESCRIPTION, expand
+from openmsmq.record.fields import FIELDS, FIXED, OFFSET, PARTS, VERSION
 
+try:
+    from openmsmq.record import message_codec
+except ImportError:  # not built here: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        message_codec = None
+
+#: Attributes in `flags`, from the lowest bit; the next bit means that the tail has names.
+_BITS: Final = ("first_in_transaction", "last_in_transaction", "default_provider")
 # Expressions for fields that are not attributes; `m` is the message.
 _EXPRESSIONS: Final = {
     "version": str(VERSION),
-    # 1: first of its transaction; 2: last; 4: signed by the default provider; 8: the tail has names.
-    "flags": "m.first_in_transaction | m.last_in_transaction << 1 | m.default_provider << 2 | names << 3",
+    "flags": " | ".join(f"m.{name} << {bit}" for bit, name in enumerate(_BITS)) + f" | names << {len(_BITS)}",
     "tail_size": "len(tail)",
 }  # fmt: skip
 
@@ -56,10 +64,9 @@ def _decoder_source() -> str:
     lines.append(f"    if _version != {VERSION}:")
     error = f"message record of version {{_version}}, this program reads {VERSION} and {COMPACT}"
     lines.append(f"        raise ValueError(f'{error}')")
-    lines.append("    m.first_in_transaction = m.last_in_transaction = m.default_provider = False")
+    lines.append(f"    {' = '.join(f'm.{name}' for name in _BITS)} = False")
     lines.append("    if _flags:")
-    lines.append("        m.first_in_transaction, m.last_in_transaction = bool(_flags & 1), bool(_flags & 2)")
-    lines.append("        m.default_provider = bool(_flags & 4)")
+    lines += [f"        m.{name} = bool(_flags & {1 << bit})" for bit, name in enumerate(_BITS)]
     lines.append("    m.lookup_identifier = lookup_identifier")
     lines.append(f"    at = {FIXED.size}")
     for name, is_text in PARTS:
@@ -67,7 +74,7 @@ def _decoder_source() -> str:
         lines.append(f"    m.{name} = record[at : (at := at + n_{name})]{decoding}")
     lines.append("    m.multiple_destination_signature, m.destination_multi_queue_format_name = b'', ''")
     lines.append("    if _tail_size:")
-    lines.append("        read_tail(m, record[at : (at := at + _tail_size)], bool(_flags & 8))")
+    lines.append(f"        read_tail(m, record[at : (at := at + _tail_size)], bool(_flags & {1 << len(_BITS)}))")
     lines.append("    if at != len(record):")
     lines.append("        raise ValueError(f'message record of {len(record)} bytes, its parts take {at}')")
     lines.append("    return m")
@@ -97,9 +104,27 @@ _namespace: dict[str, Any] = {
 }  # fmt: skip
 exec(_encoder_source(), _namespace)
 exec(_decoder_source(), _namespace)
+encode_message_in_python: Final[Callable[[Message], bytes]] = _namespace["encode_message"]
+decode_message_in_python: Final[Callable[[bytes, int], Message]] = _namespace["decode_message"]
 
+
+if message_codec is not None:
+    message_codec.describe(
+        Message,
+        tuple(
+            (name, OFFSET[name], struct.calcsize("<" + code), not code.endswith("s"))
+            for name, code in FIELDS if name not in _EXPRESSIONS
+        ),
+        tuple((name, 0, 0, is_text) for name, is_text in PARTS),
+        tuple((name, 0, 0, False) for name in _BITS),
+        OFFSET["flags"], OFFSET["tail_size"], DESCRIPTION, encode_message_in_python, decode_message_in_python,
+    )  # fmt: skip
 #: Returns the record of a message.
-encode_message: Final[Callable[[Message], bytes]] = _namespace["encode_message"]
-#: Returns the message in a record, with the given lookup identifier. Raises ValueError for another version or a wrong
-#: length, struct.error if the record is shorter than the fixed part.
-decode_message: Final[Callable[[bytes, int], Message]] = _namespace["decode_message"]
+encode_message: Final[Callable[[Message], bytes]] = (
+    encode_message_in_python if message_codec is None else message_codec.encode
+)
+#: Returns the message in a record in either form, with the given lookup identifier. Raises ValueError for another
+#: version or a wrong length, struct.error if the record is shorter than the fixed part.
+decode_message: Final[Callable[[bytes, int], Message]] = (
+    decode_message_in_python if message_codec is None else message_codec.decode
+)
