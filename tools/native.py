@@ -35,25 +35,8 @@ KEPT = ROOT / "build" / "native"  # generated C code and objects, for the next b
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 STABLE_SUFFIX = ".abi3.so"  # modules in C for the stable ABI also work with later interpreters
 GROUP = "openmsmq.native"  # mypyc puts all code into `openmsmq/native__mypyc`, and a shim next to each module
-# Files, and directories whose constants and declarations are compiled into the modules that import them.
-INPUTS = (
-    "msrpc",
-    "msrpc/idl",
-    "msrpc/interfaces",
-    "msrpc/ndr",
-    "msrpc/rpc",
-    "openmsmq/conversion",
-    "openmsmq/flight/checksums.c",
-    "openmsmq/idl",
-    "openmsmq/model",
-    "openmsmq/packet",
-    "openmsmq/peering",
-    "openmsmq/protocols",
-    "openmsmq/queueing",
-    "openmsmq/record",
-    "openmsmq/store",
-    "openmsmq/transport",
-)
+# Further directories, whose constants and declarations are compiled into the modules that import them.
+INPUTS = ("msrpc", "msrpc/idl", "msrpc/interfaces", "openmsmq/idl", "openmsmq/model")
 # Directories of IDL files, and the packages generated from them.
 GENERATED = (("msrpc/interfaces", "msrpc.interfaces"), ("openmsmq/idl", "openmsmq.interfaces"))
 # Hidden symbols and no procedure linkage table: functions call each other, and the interpreter, directly.
@@ -92,11 +75,15 @@ def products() -> list[Path]:
 
 
 def inputs() -> Iterator[Path]:
-    """Yield the input files of the extension modules."""
+    """Yield the input files of the extension modules: the sources in their directories; for modules in C, only those
+    in C."""
     yield from (Path(__file__).resolve(), LISTS)
-    for path in (SOURCES / name for name in INPUTS):
-        files = path.iterdir() if path.is_dir() else (path,)
-        yield from (file for file in files if file.suffix in (".py", ".c", ".h", ".idl"))
+    found = lists()
+    suffixes = {source_in_c(module).parent: (".c", ".h") for module in found.WRITTEN_IN_C}
+    homes = {source_in_c(module).parent for module in found.MODULES} | {SOURCES / name for name in INPUTS}
+    suffixes |= dict.fromkeys(homes, (".py", ".c", ".h", ".idl"))
+    for home, wanted in suffixes.items():
+        yield from (file for file in home.iterdir() if file.suffix in wanted)
 
 
 def present() -> list[Path]:

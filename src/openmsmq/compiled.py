@@ -53,6 +53,7 @@ WRITTEN_IN_C: Final = (
     "msrpc.rpc.requests",
     "msrpc.rpc.whole_pdu_headers",
     "openmsmq.flight.checksums",
+    "openmsmq.model.message_slots",
     "openmsmq.packet.outgoing_packets",
     "openmsmq.packet.plain_packets",
     "openmsmq.protocols.receive_stubs",

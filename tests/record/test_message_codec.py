@@ -1,4 +1,4 @@
-"""The C module and the generated functions write the same records and read the same messages."""
+"""The C modules do the same as their functions in Python: records of messages, copies and sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openmsmq.model.constants import Delivery, MessageClass
-from openmsmq.model.message import Message
+from openmsmq.model.message import Message, copy_in_python, size_in_python
 from openmsmq.record.compact_record import compact
 from openmsmq.record.fields import FIELDS, FIXED, PARTS
 from openmsmq.record.message_record import (
@@ -57,6 +57,9 @@ def test_any_message_has_the_same_record(chance: Random) -> None:
     message = some_message(chance)
     record = encode_message(message)
     assert record == encode_message_in_python(message)
+    copy = message.copy()
+    assert copy == message == copy_in_python(message) and copy is not message
+    assert message.size == size_in_python(message)
     for form in (record, compact(record)):
         found = decode_message(form, 7)
         assert found == decode_message_in_python(form, 7)
@@ -87,14 +90,20 @@ def test_unusual_values_give_the_same_record_or_error(values: dict[str, Any]) ->
     message = Message(body=b"body")
     for name, value in values.items():
         setattr(message, name, value)
+    assert_same_outcomes(message)
+
+
+def assert_same_outcomes(message: Message) -> None:
     assert outcome(encode_message, message) == outcome(encode_message_in_python, message)
+    assert outcome(lambda: message.size) == outcome(size_in_python, message)
+    assert outcome(message.copy) == outcome(copy_in_python, message)
 
 
 def test_a_message_without_an_attribute_gives_the_same_error() -> None:
     for field in fields(Message):
         message = Message()
         delattr(message, field.name)
-        assert outcome(encode_message, message) == outcome(encode_message_in_python, message)
+        assert_same_outcomes(message)
 
 
 def test_other_arguments_give_the_same_error() -> None:

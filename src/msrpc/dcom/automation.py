@@ -19,6 +19,7 @@ from msrpc.dcom.slots import (
     INTEGERS,
     Slot,
     Slots,
+    characters_of_longest_text,
     invoked_arguments,
     read_argument,
     signed,
@@ -44,12 +45,14 @@ _NO_RESULT: Final = to_wire(EMPTY, lambda target, by_dispatch: None)
 class AutomationObject:
     """An object with dual interfaces. Subclasses provide `coclass` and the methods; `interfaces_by_name` are the
     interfaces of parameters, `library` describes all classes; `not_implemented` are the methods that return E_NOTIMPL,
-    as specified."""
+    as specified; `longest_text` is the maximum number of characters of an argument, because objects keep arguments in
+    memory."""
 
     coclass: ClassVar[CoClass]
     interfaces_by_name: ClassVar[Mapping[str, Interface]]
     library: ClassVar[LibraryObject]
     not_implemented: ClassVar[frozenset[str]] = frozenset()
+    longest_text: ClassVar[int]
 
     @classmethod
     def interfaces(cls) -> tuple[Interface, ...]:
@@ -86,10 +89,17 @@ class AutomationObject:
 
     def run(self, context: CallContext, slot: Slot, arguments: list[Any]) -> Any:
         """Run an operation. Raises HResultError."""
+        size = characters_of_longest_text(arguments)
+        if size > self.longest_text:
+            raise self.text_too_long(slot, size)
         if slot.method in self.not_implemented:
             raise ComError(ComResult.E_NOTIMPL, f"{slot.member.name} is reserved")
         method: Callable[..., Any] = getattr(self, slot.method)
         return method(context, *arguments)
+
+    def text_too_long(self, slot: Slot, size: int) -> HResultError:
+        """Return the error for an argument of `size` characters, more than `longest_text`."""
+        return ComError(ComResult.E_INVALIDARG, f"{slot.member.name}: {size} characters, limit {self.longest_text}")
 
     async def _respond_later(
         self, context: CallContext, operation: Operation, slot: Slot, result: Awaitable[Any]

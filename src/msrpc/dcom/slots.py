@@ -195,6 +195,16 @@ def converted(argument: AutomationArgument, variant: Variant) -> Any:
     return coercion.to_object(variant)
 
 
+def characters_of_longest_text(arguments: list[Any]) -> int:
+    """Return the number of characters of the longest text; 0 if there is none."""
+    most = 0
+    for argument in arguments:
+        value = argument.resolved.value if isinstance(argument, Variant) else argument
+        if isinstance(value, str) and len(value) > most:
+            most = len(value)
+    return most
+
+
 def variant_of(kind: str, value: Any) -> Variant:
     """Return the result of a call by name. `kind` is its type."""
     if kind == "VARIANT":

@@ -520,7 +520,9 @@ class ChangeSet:
         deadlines = self._changes.deadlines
         placed = _NOTHING_PLACED
         if self._stored:
-            placed = {key: (location, size) for (key, size), location in zip(self._stored, locations, strict=True)}
+            placed = {}
+            for index, (key, size) in enumerate(self._stored):
+                placed[key] = (locations[index], size)
         for queue, key in self._removals:
             queue.remove(key)
         if self._held is not None:

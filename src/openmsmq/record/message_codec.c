@@ -1,13 +1,10 @@
 /* Encoder and decoder of message records; `openmsmq.record.message_record` has the same functions in Python, which are
    used if this module is not compiled.
 
-   These functions read and write the slots of a message directly: searching 45 attributes by name takes ten times as
-   long. Unusual messages and records are left to the functions in Python, which also raise all errors. */
+   Unusual messages and records are left to the functions in Python, which also raise all errors. */
 
 #define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
-
+#include "../model/message_slots.h"
 #include "compact_record.h"
 
 enum { MOST_PARTS = 16, BITS = 3 };
@@ -27,25 +24,7 @@ static Attribute fields[MOST_FIELDS], parts[MOST_PARTS];
 static Attribute bits[BITS], key, signature, names; /* bits are those of `flags`, from the lowest; the last two the tail */
 static uint32_t field_count, part_count, flags_at, tail_at;
 
-static PyObject **slot_of(PyObject *message, const Attribute *attribute)
-{
-    return (PyObject **)((char *)message + attribute->slot);
-}
-
-/* Find the slot of an attribute of messages. Returns -1 with an error. */
-static int find_slot(const char *name, Attribute *attribute)
-{
-    PyObject *found = PyObject_GetAttrString((PyObject *)type, name);
-    if (found == NULL)
-        return -1;
-    int is_slot = Py_IS_TYPE(found, &PyMemberDescr_Type) && PyDescr_TYPE(found) == type;
-    if (is_slot)
-        attribute->slot = ((PyMemberDescrObject *)found)->d_member->offset;
-    else
-        PyErr_Format(PyExc_TypeError, "%s is no slot", name);
-    Py_DECREF(found);
-    return is_slot ? 0 : -1;
-}
+static PyObject **slot_of(PyObject *message, const Attribute *attribute) { return slot_at(message, attribute->slot); }
 
 /* Read (name, offset, width, is_text_or_number) tuples. Returns their number, or -1 with an error. */
 static Py_ssize_t find_slots(PyObject *described, Attribute *attributes, Py_ssize_t most)
@@ -59,7 +38,7 @@ static Py_ssize_t find_slots(PyObject *described, Attribute *attributes, Py_ssiz
         unsigned int at, width;
         int is_text_or_number;
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(described, i), "sIIp", &name, &at, &width, &is_text_or_number)
-            || find_slot(name, &attributes[i]) < 0)
+            || (attributes[i].slot = find_slot(type, name)) < 0)
             return -1;
         if (width > form.lengths || at > form.lengths - width || (is_text_or_number && width > 4)) {
             PyErr_Format(PyExc_ValueError, "%s is outside of the fixed part", name);
@@ -87,9 +66,9 @@ static PyObject *describe(PyObject *module, PyObject *arguments)
     type = (PyTypeObject *)Py_NewRef(message);
     Py_ssize_t with_fields = find_slots(of_fields, fields, MOST_FIELDS);
     Py_ssize_t with_parts = with_fields < 0 ? -1 : find_slots(of_parts, parts, MOST_PARTS);
-    if (with_parts < 0 || find_slots(of_bits, bits, BITS) < 0 || find_slot("lookup_identifier", &key) < 0
-        || find_slot("multiple_destination_signature", &signature) < 0
-        || find_slot("destination_multi_queue_format_name", &names) < 0)
+    if (with_parts < 0 || find_slots(of_bits, bits, BITS) < 0 || (key.slot = find_slot(type, "lookup_identifier")) < 0
+        || (signature.slot = find_slot(type, "multiple_destination_signature")) < 0
+        || (names.slot = find_slot(type, "destination_multi_queue_format_name")) < 0)
         return NULL;
     if (form.lengths + 4 * with_parts != form.size || form.size > LONGEST_FIXED || with_parts != form.parts
         || PyTuple_GET_SIZE(of_bits) != BITS || flags_at >= form.lengths || tail_at > form.lengths - 4)

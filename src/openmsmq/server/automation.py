@@ -27,17 +27,13 @@ class _Host:
     """The interface of the daemon for objects; see `dcom.server.Host`."""
 
     def __init__(self, environment: Environment) -> None:
-        self._environment = environment
+        self._store = environment.store
+        self.when_durable: Callable[[Callable[[], object]], None] = environment.when_durable
+        self.spawn: Callable[[Coroutine[Any, Any, Any]], Any] = environment.spawn
 
     @property
     def position(self) -> int:
-        return self._environment.store.end
-
-    def when_durable(self, action: Callable[[], object]) -> None:
-        self._environment.when_durable(action)
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._environment.spawn(work)
+        return self._store.end
 
 
 class AutomationObjects:

@@ -50,10 +50,10 @@ class MSMQDestination(MqacObject):
         self.format_name = None  # abandon an open in progress
         self._close()
 
-    def for_sending(self, caller: Caller) -> OpenQueueDescriptor | Awaitable[OpenQueueDescriptor]:
+    def for_sending(self, context: CallContext) -> OpenQueueDescriptor | Awaitable[OpenQueueDescriptor]:
         """Return the handle for sending; open the destination if needed, as in the example of section 4.6 (deviation
         D-102). Raises MsmqError."""
-        return self._descriptor or self._open(caller)
+        return self._descriptor or self._open(self.caller(context))
 
     def _close(self) -> None:
         if self._descriptor is not None:

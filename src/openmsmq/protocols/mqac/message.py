@@ -324,11 +324,11 @@ class MSMQMessage(MqacObject):
         if for_sending is None:
             raise ComError(ComResult.E_INVALIDARG, "DestinationQueue is no MSMQQueue or MSMQDestination of this server")
         self._check_connector()
-        caller, signer = self.caller(context), self._signer(context)
+        signer = self._signer(context)
         look_up = self._look_up(context, signer)
         if look_up is not None:
-            return self._send_later(look_up, context, partial(for_sending, caller), Transaction, signer)
-        opened = for_sending(caller)
+            return self._send_later(look_up, context, partial(for_sending, context), Transaction, signer)
+        opened = for_sending(context)
         if is_awaitable(opened):
             return self._send_later(None, context, lambda: opened, Transaction, signer)
         self._send(context, opened, Transaction, signer)

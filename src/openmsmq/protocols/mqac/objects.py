@@ -55,22 +55,16 @@ class MqacObject(AutomationObject):
     library = LIBRARY
     # Behavior of operations that are not fully implemented; `openmsmq protocols` shows it.
     states: ClassVar[Mapping[str, str]] = {}
-    longest_text: ClassVar[int] = LONGEST_TEXT  # maximum characters of an argument
+    longest_text: ClassVar[int] = LONGEST_TEXT
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
 
-    def run(self, context: CallContext, slot: Slot, arguments: list[Any]) -> Any:
-        """See `AutomationObject.run`. Raises MsmqError for texts above the maximum length, because objects keep them in
-        memory."""
-        for argument in arguments:
-            text = argument.resolved.value if isinstance(argument, Variant) else argument
-            if isinstance(text, str) and len(text) > self.longest_text:
-                limit = f"limit {self.longest_text}"
-                raise MsmqError(
-                    HResult.MQ_ERROR_INVALID_PARAMETER, f"{slot.member.name}: {len(text)} characters, {limit}"
-                )
-        return super().run(context, slot, arguments)
+    def text_too_long(self, slot: Slot, size: int) -> MsmqError:
+        """See `AutomationObject.text_too_long`."""
+        return MsmqError(
+            HResult.MQ_ERROR_INVALID_PARAMETER, f"{slot.member.name}: {size} characters, limit {self.longest_text}"
+        )
 
     def caller(self, context: CallContext) -> Caller:
         """Return the caller, for access checks."""

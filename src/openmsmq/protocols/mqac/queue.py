@@ -20,7 +20,6 @@ from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.objects import MqacObject, boolean, integer, timeout
 from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo
 from openmsmq.protocols.mqac.transactions import transaction_of
-from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.descriptors import CursorState, OpenQueueDescriptor, QueueCursor
 from openmsmq.queueing.unit_of_work import Transaction
 
@@ -145,7 +144,7 @@ class MSMQQueue(MqacObject):
             self._cursor = self.environment.manager.handles.open_cursor(self.opened())
         return self._cursor
 
-    def for_sending(self, caller: Caller) -> OpenQueueDescriptor:
+    def for_sending(self, context: CallContext) -> OpenQueueDescriptor:
         """Return the open queue for sending; access was checked when it was opened."""
         return self.opened()
 

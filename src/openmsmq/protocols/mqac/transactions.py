@@ -175,7 +175,9 @@ def transaction_of(value: Variant | None) -> tuple[Transaction | None, bool]:
     Deviation D-77: MQ_MTS_TRANSACTION and MQ_XA_TRANSACTION denote the transaction of the caller's context. DCOM calls
     have none, so they mean no transaction; literally, they would create one that cannot be ended.
     """
-    found = EMPTY if value is None else value.resolved
+    if value is None:  # omitted, which means MQ_MTS_TRANSACTION
+        return None, False
+    found = value.resolved
     if found.vt in (VT.DISPATCH, VT.UNKNOWN):
         target = found.value
         if isinstance(target, MSMQTransaction) and target.inner is not None:
