@@ -11,9 +11,10 @@ from typing import ClassVar
 from openmsmq.client.calls import HARMLESS, REPEATABLE, ClientCall, RetryRule, Steps, call, check
 from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
 from openmsmq.conversion.receive_buffer import BufferSizes, identifier_of, message_from_receive, receive_buffer
-from openmsmq.conversion.send_buffer import send_buffer, utf16_length
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import OBJECTID
+from openmsmq.model.admission import utf16_units
 from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE, Access, ReceiveAction, Share
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import Message
@@ -55,7 +56,7 @@ def open_queue(name: str, access: Access, exclusive: bool, client: str, license:
 def check_sendable(queue: str, message: Message) -> None:
     """Check that a message arrives unchanged. Raises MsmqError for a label over 249 UTF-16 characters ([MS-MQMP]
     3.1.5.2), NUL in a text, a body over the limit."""
-    length = utf16_length(message.label)
+    length = utf16_units(message.label)
     if length > MAXIMUM_LABEL:
         detail = f"{queue}: the label has {length} UTF-16 characters, allowed: at most {MAXIMUM_LABEL}"
         raise MsmqError(HResult.MQ_ERROR_LABEL_TOO_LONG, detail)

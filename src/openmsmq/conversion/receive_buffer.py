@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from msrpc.ndr import NULL, Null
-from openmsmq.conversion.send_buffer import CACTB_RECEIVE, utf16_length
+from openmsmq.conversion.send_buffer import CACTB_RECEIVE
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Receive, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import OBJECTID, XACTUOW
+from openmsmq.model.admission import utf16_units
 from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
 
 PACKET_VERSION = 0x10
-_NO_BUFFER = (None, NULL)
 MAXIMUM_FORMAT_NAME_BUFFER = 1024  # characters, the range of the length members
 
 
@@ -32,7 +32,7 @@ class TextMember:
     size: str
     length: str
     too_small: HResult
-    value: Callable[[Message], str]
+    attribute: str
     absent_is_null: bool
     shrinks: bool  # whether the size is set to the returned length
 
@@ -43,43 +43,43 @@ class BytesMember:
     size: str
     length: str
     too_small: HResult
-    value: Callable[[Message], bytes]
+    attribute: str
 
 
-def _name_member(name: str, value: Callable[[Message], str]) -> TextMember:
+def _name_member(name: str, attribute: str) -> TextMember:
     too_small = HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL
-    return TextMember(f"pp{name}FormatName", f"ul{name}FormatNameLen", f"pul{name}FormatNameLenProp", too_small, value,
-                      absent_is_null=True, shrinks=True)  # fmt: skip
+    return TextMember(f"pp{name}FormatName", f"ul{name}FormatNameLen", f"pul{name}FormatNameLenProp", too_small,
+                      attribute, absent_is_null=True, shrinks=True)  # fmt: skip
 
 
 # Members of the Receive arm.
 FORMAT_NAMES = (
-    _name_member("Response", lambda m: m.response_queue_format_name),
-    _name_member("Admin", lambda m: m.administration_queue_format_name),
-    _name_member("Dest", lambda m: m.destination_queue_format_name),
-    _name_member("Ordering", lambda m: m.transaction_status_queue_format_name),
+    _name_member("Response", "response_queue_format_name"),
+    _name_member("Admin", "administration_queue_format_name"),
+    _name_member("Dest", "destination_queue_format_name"),
+    _name_member("Ordering", "transaction_status_queue_format_name"),
 )
 # Members of CACTransferBufferV1.
 TEXTS = (
     TextMember("ppTitle", "ulTitleBufferSizeInWCHARs", "pulTitleBufferSizeInWCHARs",
-               HResult.MQ_ERROR_LABEL_BUFFER_TOO_SMALL, lambda m: m.label, absent_is_null=False, shrinks=True),
+               HResult.MQ_ERROR_LABEL_BUFFER_TOO_SMALL, "label", absent_is_null=False, shrinks=True),
     TextMember("ppwcsProvName", "ulProvNameLen", "pulAuthProvNameLenProp",
-               HResult.MQ_ERROR_PROV_NAME_BUFFER_TOO_SMALL, lambda m: m.authentication_provider_name,
+               HResult.MQ_ERROR_PROV_NAME_BUFFER_TOO_SMALL, "authentication_provider_name",
                absent_is_null=True, shrinks=False),
 )  # fmt: skip
 BYTES = (
     BytesMember("ppBody", "ulBodyBufferSizeInBytes", "pBodySize", HResult.MQ_ERROR_BUFFER_OVERFLOW,
-                lambda m: m.body),
+                "body"),
     BytesMember("ppMsgExtension", "ulMsgExtensionBufferInBytes", "pMsgExtensionSize",
-                HResult.MQ_ERROR_BUFFER_OVERFLOW, lambda m: m.extension),
+                HResult.MQ_ERROR_BUFFER_OVERFLOW, "extension"),
     BytesMember("ppSenderID", "uSenderIDLen", "pulSenderIDLenProp", HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL,
-                lambda m: m.sender_identifier),
+                "sender_identifier"),
     BytesMember("ppSenderCert", "ulSenderCertLen", "pulSenderCertLenProp",
-                HResult.MQ_ERROR_SENDER_CERT_BUFFER_TOO_SMALL, lambda m: m.sender_certificate),
+                HResult.MQ_ERROR_SENDER_CERT_BUFFER_TOO_SMALL, "sender_certificate"),
     BytesMember("ppSymmKeys", "ulSymmKeysSize", "pulSymmKeysSizeProp", HResult.MQ_ERROR_SYMM_KEY_BUFFER_TOO_SMALL,
-                lambda m: m.symmetric_key),
+                "symmetric_key"),
     BytesMember("ppSignature", "ulSignatureSize", "pulSignatureSizeProp", HResult.MQ_ERROR_SIGNATURE_BUFFER_TOO_SMALL,
-                lambda m: m.signature),
+                "signature"),
 )  # fmt: skip
 
 
@@ -96,48 +96,55 @@ def _remaining(seconds: int, message: Message, now: int) -> int:
     return INFINITE if seconds == INFINITE else min(max(0, message.sent_time + seconds - now), INFINITE)
 
 
-# Members to fill if the client passed a pointer: (member, function of message and time in seconds).
-SCALARS: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
-    ("pClass", lambda m, now: m.message_class),
+# Members to fill if the client passed a pointer, with the attribute of the message.
+SCALARS: tuple[tuple[str, str], ...] = (
+    ("pClass", "message_class"),
+    ("ppCorrelationID", "correlation_identifier"),
+    ("pSentTime", "sent_time"),
+    ("pArrivedTime", "arrival_time"),
+    ("pPriority", "priority"),
+    ("pDelivery", "delivery_guarantee"),
+    ("pAcknowledge", "acknowledgements_requested"),
+    ("pAuditing", "journaling_requested"),
+    ("pApplicationTag", "application_tag"),
+    ("pTrace", "tracing_requested"),
+    ("pulSenderIDType", "sender_identifier_type"),
+    ("pulPrivLevel", "privacy_level"),
+    ("pAuthenticated", "authentication_level"),
+    ("pulHashAlg", "hash_algorithm"),
+    ("pulEncryptAlg", "encryption_algorithm"),
+    ("pulProvType", "authentication_provider_type"),
+    ("ppSrcQMID", "source_machine_identifier"),
+    ("ppConnectorType", "connector_type_identifier"),
+    ("pulBodyType", "body_type"),
+)
+# Those with another value: (member, function of message and time in seconds).
+COMPUTED: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
     ("ppMessageID", lambda m, now: objectid(m.identifier)),
-    ("ppCorrelationID", lambda m, now: m.correlation_identifier),
-    ("pSentTime", lambda m, now: m.sent_time),
-    ("pArrivedTime", lambda m, now: m.arrival_time),
-    ("pPriority", lambda m, now: m.priority),
-    ("pDelivery", lambda m, now: m.delivery_guarantee),
-    ("pAcknowledge", lambda m, now: m.acknowledgements_requested),
-    ("pAuditing", lambda m, now: m.journaling_requested),
-    ("pApplicationTag", lambda m, now: m.application_tag),
     ("pulRelativeTimeToQueue", lambda m, now: _remaining(m.time_to_reach_queue, m, now)),
     ("pulRelativeTimeToLive", lambda m, now: _remaining(m.time_to_be_received, m, now)),
-    ("pTrace", lambda m, now: m.tracing_requested),
-    ("pulSenderIDType", lambda m, now: m.sender_identifier_type),
-    ("pulPrivLevel", lambda m, now: m.privacy_level),
-    ("pAuthenticated", lambda m, now: m.authentication_level),
-    ("pulHashAlg", lambda m, now: m.hash_algorithm),
-    ("pulEncryptAlg", lambda m, now: m.encryption_algorithm),
-    ("pulProvType", lambda m, now: m.authentication_provider_type),
-    ("ppSrcQMID", lambda m, now: m.source_machine_identifier),
-    ("ppConnectorType", lambda m, now: m.connector_type_identifier),
-    ("pulBodyType", lambda m, now: m.body_type),
     ("pulVersion", lambda m, now: PACKET_VERSION),
 )
-SCALARS_V2: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
+COMPUTED_V2: tuple[tuple[str, Callable[[Message, int], Any]], ...] = (
     ("pbFirstInXact", lambda m, now: int(m.first_in_transaction)),
     ("pbLastInXact", lambda m, now: int(m.last_in_transaction)),
     ("ppXactID", lambda m, now: objectid(m.transaction_identifier)),
 )
 
 
+# Buffers whose size must be 0 if they are NULL, and the members with the sizes.
+_CHECKED_IN_RECEIVE = tuple((text.buffer, text.size) for text in FORMAT_NAMES)
+_CHECKED = ((TEXTS[0].buffer, TEXTS[0].size), *((member.buffer, member.size) for member in BYTES[:2]))
+
+
 def check_sizes(ptb: CACTransferBufferV2) -> None:
     """Check the buffer of a read. Raises MsmqError for a member that is NULL although its size is not 0 ([MS-MQMP]
     3.1.5.3)."""
-    old, receive = ptb.old, ptb.old.Receive
-    members = [(receive, text) for text in FORMAT_NAMES] + [(old, text) for text in TEXTS[:1]]
-    for owner, member in [*members, *((old, member) for member in BYTES[:2])]:
-        size: int = getattr(owner, member.size)
-        if size and getattr(owner, member.buffer) is None:
-            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{member.buffer} is NULL, but {member.size} is {size}")
+    for owner, members in ((ptb.old.Receive, _CHECKED_IN_RECEIVE), (ptb.old, _CHECKED)):
+        for buffer, name in members:
+            size: int = getattr(owner, name)
+            if size and getattr(owner, buffer) is None:
+                raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"{buffer} is NULL, but {name} is {size}")
 
 
 def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
@@ -154,10 +161,11 @@ def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
     owners: tuple[tuple[object, tuple[TextMember, ...]], ...] = ((receive, FORMAT_NAMES), (old, TEXTS))
     for owner, members in owners:
         for text in members:
-            value = text.value(message)
-            length = 0 if text.absent_is_null and not value else utf16_length(value) + 1
+            value: str = getattr(message, text.attribute)
+            length = 0 if text.absent_is_null and not value else utf16_units(value) + 1
             lengths.append((owner, text.length, length))
-            if getattr(owner, text.buffer) in _NO_BUFFER:
+            buffer = getattr(owner, text.buffer)
+            if buffer is None or buffer is NULL:
                 continue
             texts.append((owner, text, value, length))
             given = getattr(owner, text.length) if text.shrinks else None  # buffer size given by the client
@@ -165,9 +173,10 @@ def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
                 status = status or text.too_small
     contents: list[tuple[BytesMember, bytes]] = []
     for member in BYTES:
-        data = member.value(message)
+        data: bytes = getattr(message, member.attribute)
         lengths.append((old, member.length, len(data)))
-        if getattr(old, member.buffer) in _NO_BUFFER:
+        buffer = getattr(old, member.buffer)
+        if buffer is None or buffer is NULL:
             continue
         contents.append((member, data))
         if len(data) > getattr(old, member.size):
@@ -186,10 +195,13 @@ def fill(ptb: CACTransferBufferV2, message: Message, now: int) -> int:
 
 def _fill_scalars(ptb: CACTransferBufferV2, message: Message, now: int) -> None:
     old = ptb.old
-    for name, value in SCALARS:
+    for name, attribute in SCALARS:
+        if getattr(old, name) is not None:
+            setattr(old, name, getattr(message, attribute))
+    for name, value in COMPUTED:
         if getattr(old, name) is not None:
             setattr(old, name, value(message, now))
-    for name, value in SCALARS_V2:
+    for name, value in COMPUTED_V2:
         if getattr(ptb, name) is not None:
             setattr(ptb, name, value(message, now))
 
@@ -265,7 +277,9 @@ def receive_buffer(
         setattr(receive, text.size, sizes.format_name)
         setattr(receive, text.length, sizes.format_name)
     old = CACTransferBufferV1(uTransferType=CACTB_RECEIVE, Receive=receive)
-    for name, value in SCALARS:
+    for name, attribute in SCALARS:
+        setattr(old, name, getattr(_BLANK, attribute))
+    for name, value in COMPUTED:
         setattr(old, name, value(_BLANK, 0))
     label = 250
     old.ppTitle, old.ulTitleBufferSizeInWCHARs, old.pulTitleBufferSizeInWCHARs = "\0" * label, label, label
@@ -276,7 +290,7 @@ def receive_buffer(
     if uow is not None:
         old.pUow = XACTUOW(uow)
     ptb = CACTransferBufferV2(old=old)
-    for name, value in SCALARS_V2:
+    for name, value in COMPUTED_V2:
         setattr(ptb, name, value(_BLANK, 0))
     return ptb
 

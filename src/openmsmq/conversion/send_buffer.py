@@ -11,6 +11,7 @@ from openmsmq.conversion.queue_format import from_queue_format, to_queue_format
 from openmsmq.interfaces.ms_mqmp import CACTransferBufferV1, CACTransferBufferV1_Send, CACTransferBufferV2
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.model import names
+from openmsmq.model.admission import utf16_units
 from openmsmq.model.constants import INFINITE, MAXIMUM_LABEL, MessageClass
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
@@ -97,7 +98,7 @@ def _label(text: str, size: int) -> str:
     adds ([MS-MQMP] 3.1.5.2). A surrogate pair is not split."""
     label = text.partition("\0")[0]
     longest = min(size, MAXIMUM_LABEL)
-    if len(label) <= longest // 2 or utf16_length(label) <= longest:
+    if len(label) <= longest // 2 or utf16_units(label) <= longest:
         return label
     cut = label.encode("utf-16-le", "surrogatepass")[: 2 * longest].decode("utf-16-le", "surrogatepass")
     return cut[:-1] if cut and cut[-1] != label[len(cut) - 1] else cut
@@ -206,7 +207,7 @@ def send_buffer(message: Message, uow: bytes | None = None, *, encrypted: bool =
         pulBodyType=message.body_type,
     )
     if label:
-        old.ppTitle, old.ulTitleBufferSizeInWCHARs = label, utf16_length(label)
+        old.ppTitle, old.ulTitleBufferSizeInWCHARs = label, utf16_units(label)
         old.pulTitleBufferSizeInWCHARs = old.ulTitleBufferSizeInWCHARs
     if message.extension:
         old.ppMsgExtension, old.ulMsgExtensionBufferInBytes = message.extension, len(message.extension)
@@ -241,14 +242,9 @@ def _write_signature(old: CACTransferBufferV1, message: Message) -> None:
         old.fDefaultProvider, old.pulProvType = 1, PROV_RSA_FULL
     else:
         name = message.authentication_provider_name + "\0"
-        old.ppwcsProvName, old.ulProvNameLen = name, utf16_length(name)
+        old.ppwcsProvName, old.ulProvNameLen = name, utf16_units(name)
         old.pulProvType = message.authentication_provider_type
     old.pulAuthProvNameLenProp = old.ulProvNameLen + old.ulSignatureSize
-
-
-def utf16_length(text: str) -> int:
-    """Return the length of a text in WCHARs."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _format_name(value: QUEUE_FORMAT) -> str:

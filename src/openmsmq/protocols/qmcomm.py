@@ -12,9 +12,10 @@ from msrpc.rpc.faults import Fault
 from msrpc.waiting import outcome_of
 from openmsmq.conversion.propvariants import pack_properties, unpack_properties
 from openmsmq.conversion.queue_format import UNKNOWN, from_queue_format, to_queue_format
-from openmsmq.conversion.send_buffer import NULL_UOW, utf16_length
+from openmsmq.conversion.send_buffer import NULL_UOW
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model import names
+from openmsmq.model.admission import utf16_units
 from openmsmq.model.constants import Access, Share
 from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound, SharingViolation
 from openmsmq.protocols import public_objects
@@ -406,7 +407,7 @@ class QmComm(NdrInterface):
         check(q.pdwLength == size, f"pdwLength is {q.pdwLength}, dwFormatNameRPCBufferLen {size}")
         check(q.lpwcsFormatName is not None or size == 0, "lpwcsFormatName is NULL")
         text = str(opened.format_name) + "\0"
-        length = utf16_length(text)
+        length = utf16_units(text)
         response = m.rpc_ACHandleToFormatName_Response(lpwcsFormatName=q.lpwcsFormatName, pdwLength=length)
         if length > size:
             response.result = HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL
