@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from operator import le
@@ -121,6 +120,19 @@ def columns_from_headers(headers: bytes | bytearray) -> QueueColumns:
     )
 
 
-def count_by_segment(locations: Iterable[int], segment_size: int) -> dict[int, int]:
-    """Return the number of locations in each segment."""
-    return Counter(map(segment_size.__rfloordiv__, locations))
+def count_by_segment(locations: array[int] | list[int], segment_size: int) -> dict[int, int]:
+    """Return the number of locations in each segment. Neighbors are mostly in the same one."""
+    counts: dict[int, int] = {}
+    start, end, count = 0, 0, 0  # of the segment of the location before, and how many came in a row
+    every: list[int] = list(locations)  # compiled code takes three times as long for an item of an array
+    for location in every:
+        if start <= location < end:
+            count += 1
+            continue
+        if count:
+            counts[start // segment_size] = counts.get(start // segment_size, 0) + count
+        start, count = location - location % segment_size, 1
+        end = start + segment_size
+    if count:
+        counts[start // segment_size] = counts.get(start // segment_size, 0) + count
+    return counts
