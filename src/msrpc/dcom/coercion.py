@@ -46,6 +46,8 @@ def _number(found: Variant, vt: int) -> int:
             value = Decimal(value) / 10_000
         elif found.vt not in _NUMBERS:
             raise _mismatch(found, vt)
+        if isinstance(value, int) and found.vt != VT.BSTR:  # digits in a text may be many
+            return value
         if isinstance(value, float) and not math.isfinite(value):
             raise ComError(ComResult.DISP_E_OVERFLOW, f"{value} is not an integer")
         number = Decimal(value)

@@ -20,9 +20,9 @@ NOPING = 0x1000  # SORF_NOPING
 _MAXIMUM_KEPT = 512  # maximum size of a cached reference in bytes
 
 
-@dataclass(frozen=True, slots=True)
 class StandardReference:
     """A reference to an interface of an object. `resolver` has the addresses of the resolver that knows its exporter.
+    No dataclass, for the reason of `exporter.ObjectOwner`.
 
     Attributes:
         iid: the interface for which it was marshaled.
@@ -32,13 +32,24 @@ class StandardReference:
         flags: `NOPING` for an object that needs no pings.
     """
 
-    iid: UUID
-    public_refs: int
-    oxid: int
-    oid: int
-    ipid: bytes
-    resolver: Bindings
-    flags: int = 0
+    __slots__ = ("flags", "iid", "ipid", "oid", "oxid", "public_refs", "resolver")
+
+    def __init__(
+        self, iid: UUID, public_refs: int, oxid: int, oid: int, ipid: bytes, resolver: Bindings, flags: int = 0
+    ) -> None:
+        self.iid: Final = iid
+        self.public_refs: Final = public_refs
+        self.oxid: Final = oxid
+        self.oid: Final = oid
+        self.ipid: Final = ipid
+        self.resolver: Final = resolver
+        self.flags: Final = flags
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StandardReference) and self.pack() == other.pack()
+
+    def __hash__(self) -> int:
+        return hash((self.oxid, self.oid, self.ipid))
 
     def pack(self) -> bytes:
         """Encode an OBJREF_STANDARD (2.2.18.4)."""

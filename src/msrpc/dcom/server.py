@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeGuard
 from uuid import UUID
 
@@ -90,21 +91,16 @@ class ComServer:
     def resolver_bindings(self, local_host: str) -> Bindings:
         """Bindings of the object resolver, without endpoint: the address that the client used, and the computer
         name."""
-        return Bindings(tuple((TCP, host) for host in self._hosts(local_host)), _SECURITY)
+        return _bindings(local_host, self.computer_name, None)
 
     def reference_bindings(self, local_host: str) -> Bindings:
         """Bindings of the object resolver in references."""
-        if self.resolver_port == RESOLVER_PORT:
-            return self.resolver_bindings(local_host)
-        addresses = tuple((TCP, f"{host}[{self.resolver_port}]") for host in self._hosts(local_host))
-        return Bindings(addresses, _SECURITY)
+        port = self.resolver_port
+        return _bindings(local_host, self.computer_name, None if port == RESOLVER_PORT else port)
 
     def exporter_bindings(self, local_host: str) -> Bindings:
         """Bindings for calls to objects."""
-        return Bindings(tuple((TCP, f"{host}[{self.port}]") for host in self._hosts(local_host)), _SECURITY)
-
-    def _hosts(self, local_host: str) -> list[str]:
-        return list(dict.fromkeys(host for host in (local_host, self.computer_name) if host))
+        return _bindings(local_host, self.computer_name, self.port)
 
     def authentication_hint(self, call: Call) -> int:
         """Return the level at which the caller may use the objects that it creates in this call; RPC_C_AUTHN_LEVEL_NONE
@@ -112,6 +108,14 @@ class ComServer:
         requires more."""
         own = min(int(call.caller.level), int(AuthLevel.PKT_INTEGRITY))
         return max(int(self.minimum_level), own, int(AuthLevel.NONE))
+
+
+@lru_cache(256)  # a machine has few addresses
+def _bindings(local_host: str, computer_name: str, port: int | None) -> Bindings:
+    """Return the bindings of this machine, with a port in each address unless it is None."""
+    endpoint = "" if port is None else f"[{port}]"
+    hosts = dict.fromkeys(host for host in (local_host, computer_name) if host)
+    return Bindings(tuple((TCP, host + endpoint) for host in hosts), _SECURITY)
 
 
 _HERE: Final = "this machine"
