@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+from array import array
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from openmsmq.store import QueueColumns, Store, StoreError
 from openmsmq.store import frames as f
+from openmsmq.store.columns import count_by_segment
 from store.memory_vfs import MemoryVfs
 from store.oracle import DIRECTORY, snapshot
 
@@ -146,3 +151,10 @@ def test_a_checkpoint_is_not_put_in_force_before_the_log_is_durable_up_to_it() -
     store.sync()
     store.finish_checkpoint(job)
     store.close()
+
+
+@given(st.lists(st.integers(0, 20 * SEGMENT)), st.booleans())
+def test_locations_are_counted_by_segment_in_any_order(locations: list[int], in_order: bool) -> None:
+    locations = sorted(locations) if in_order else locations
+    counted = Counter(location // SEGMENT for location in locations)
+    assert count_by_segment(locations, SEGMENT) == count_by_segment(array("Q", locations), SEGMENT) == counted

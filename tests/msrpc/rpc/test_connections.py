@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -72,6 +73,20 @@ def test_calls_get_their_answers_at_every_level_and_fragment_size(
     call = pair.client.request(ECHO, WHO, b"")
     who = "||None" if level == AuthLevel.NONE else f"WORKGROUP|tester|{SID}"
     assert pair.exchange() == [ResponseReceived(call, f"{who}|{int(level)}|None".encode())]
+    assert not pair.ended
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("chunk", [0, 1, 50])
+def test_calls_to_objects_and_others_may_follow_each_other_in_one_segment(level: AuthLevel, chunk: int) -> None:
+    pair = bound(level, chunk=chunk)
+    targets = [UUID(int=1), None, UUID(int=2), UUID(int=3), None]
+    calls = {pair.client.request(ECHO, WHO, b"", target): target for target in targets}
+    who = "||None" if level == AuthLevel.NONE else f"WORKGROUP|tester|{SID}"
+    named = {call: None if target is None else target.bytes_le for call, target in calls.items()}
+    assert pair.exchange() == [
+        ResponseReceived(call, f"{who}|{int(level)}|{target}".encode()) for call, target in named.items()
+    ]
     assert not pair.ended
 
 
