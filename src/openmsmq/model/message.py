@@ -104,7 +104,9 @@ class Message:
     @property
     def size(self) -> int:
         """Bytes that the message counts for in quotas and TotalBytes: its headers and its body."""
-        return _size(self)
+        if message_slots is not None:
+            return message_slots.size(self)
+        return _OVERHEAD + 2 * sum(map(len, _texts_of(self))) + sum(map(len, _parts_of(self)))
 
     @property
     def is_transactional(self) -> bool:
@@ -141,15 +143,9 @@ def copy_in_python(message: Message) -> Message:
     return Message(*_attributes_of(message))
 
 
-def size_in_python(message: Message) -> int:
-    """Pure Python version of `Message.size`."""
-    return _OVERHEAD + 2 * sum(map(len, _texts_of(message))) + sum(map(len, _parts_of(message)))
-
-
 if message_slots is not None:
-    message_slots.describe(Message, _ALL, _TEXTS, _PARTS, _OVERHEAD, copy_in_python, size_in_python)
+    message_slots.describe(Message, _ALL, _TEXTS, _PARTS, _OVERHEAD, copy_in_python)
 _copy: Final = copy_in_python if message_slots is None else message_slots.copy
-_size: Final = size_in_python if message_slots is None else message_slots.size
 
 
 def identifier_text(identifier: bytes) -> str:

@@ -1,5 +1,4 @@
-/* Copies of messages, and their sizes; `openmsmq.model.message` has the same functions in Python, which are used if this
-   module is not compiled. Messages with attributes of unusual types are left to them. */
+/* Copies of messages, and their sizes; without this module, `openmsmq.model.message` does the same in Python. */
 
 #define PY_SSIZE_T_CLEAN
 #include "message_slots.h"
@@ -10,7 +9,7 @@ enum { MOST = 64 };
 
 /* Set once, by `describe`: offsets of all attributes, and of those that count for the size. */
 static PyTypeObject *type;
-static PyObject *copy_in_python, *size_in_python;
+static PyObject *copy_in_python;
 static Py_ssize_t all[MOST], texts[MOST], parts[MOST], all_count, text_count, part_count, overhead;
 
 /* Find the slots of attributes. Returns their number, or -1 with an error. */
@@ -32,16 +31,15 @@ static Py_ssize_t find_slots(PyObject *names, Py_ssize_t *offsets)
 static PyObject *describe(PyObject *module, PyObject *arguments)
 {
     (void)module;
-    PyObject *message, *all_names, *text_names, *part_names, *copy, *size;
-    if (!PyArg_ParseTuple(arguments, "O!OOOnOO", &PyType_Type, &message, &all_names, &text_names, &part_names, &overhead,
-                          &copy, &size))
+    PyObject *message, *all_names, *text_names, *part_names, *copy;
+    if (!PyArg_ParseTuple(arguments, "O!OOOnO", &PyType_Type, &message, &all_names, &text_names, &part_names, &overhead,
+                          &copy))
         return NULL;
     type = (PyTypeObject *)Py_NewRef(message);
     if ((all_count = find_slots(all_names, all)) < 0 || (text_count = find_slots(text_names, texts)) < 0
         || (part_count = find_slots(part_names, parts)) < 0)
         return NULL;
     copy_in_python = Py_NewRef(copy);
-    size_in_python = Py_NewRef(size);
     Py_RETURN_NONE;
 }
 
@@ -59,27 +57,35 @@ static PyObject *copy(PyObject *module, PyObject *message)
     return made;
 }
 
+/* Add the lengths of attributes, each with a weight. Returns whether all have one, otherwise with an error. */
+static bool add_lengths(PyObject *message, const Py_ssize_t *slots, Py_ssize_t count, Py_ssize_t weight, Py_ssize_t *sum)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = *slot_at(message, slots[i]);
+        if (value == NULL)
+            PyErr_SetString(PyExc_AttributeError, "the message lacks an attribute");
+        Py_ssize_t length = value == NULL ? -1 : PyObject_Size(value);
+        if (length < 0)
+            return false;
+        *sum += weight * length;
+    }
+    return true;
+}
+
 static PyObject *size(PyObject *module, PyObject *message)
 {
     (void)module;
     Py_ssize_t bytes = overhead;
-    bool is_usual = Py_IS_TYPE(message, type);
-    for (Py_ssize_t i = 0; is_usual && i < text_count; i++) {
-        PyObject *text = *slot_at(message, texts[i]);
-        is_usual = text != NULL && PyUnicode_Check(text);
-        bytes += is_usual ? 2 * PyUnicode_GET_LENGTH(text) : 0;
-    }
-    for (Py_ssize_t i = 0; is_usual && i < part_count; i++) {
-        PyObject *part = *slot_at(message, parts[i]);
-        is_usual = part != NULL && PyBytes_Check(part);
-        bytes += is_usual ? PyBytes_GET_SIZE(part) : 0;
-    }
-    return is_usual ? PyLong_FromSsize_t(bytes) : PyObject_CallOneArg(size_in_python, message);
+    if (!Py_IS_TYPE(message, type))
+        return PyErr_Format(PyExc_TypeError, "size(message)");
+    if (!add_lengths(message, texts, text_count, 2, &bytes) || !add_lengths(message, parts, part_count, 1, &bytes))
+        return NULL;
+    return PyLong_FromSsize_t(bytes);
 }
 
 static PyMethodDef functions[] = {
     {"describe", describe, METH_VARARGS,
-     "describe(type, all, texts, parts, overhead, copy, size): set the slots of messages; once, before anything else"},
+     "describe(type, all, texts, parts, overhead, copy): set the slots of messages; once, before anything else"},
     {"copy", copy, METH_O, "copy(message): a copy"},
     {"size", size, METH_O, "size(message): bytes that it counts for in quotas"},
     {NULL},

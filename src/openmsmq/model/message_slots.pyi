@@ -9,7 +9,6 @@ def describe(
     parts: tuple[str, ...],
     overhead: int,
     copy: Callable[[Message], Message],
-    size: Callable[[Message], int],
     /,
 ) -> None: ...
 def copy(message: Message, /) -> Message: ...
