@@ -58,7 +58,7 @@ static PyObject *copy(PyObject *module, PyObject *message)
 }
 
 /* Add the lengths of attributes, each with a weight. Returns whether all have one, otherwise with an error. */
-static bool add_lengths(PyObject *message, const Py_ssize_t *slots, Py_ssize_t count, Py_ssize_t weight, Py_ssize_t *sum)
+static bool add_lengths(PyObject *message, const Py_ssize_t *slots, Py_ssize_t count, int weight, Py_ssize_t *sum)
 {
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = *slot_at(message, slots[i]);
