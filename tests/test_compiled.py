@@ -6,6 +6,7 @@ import ast
 import importlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,16 @@ def test_no_compiled_module_declares_an_exception(module: str) -> None:
     next clause that uses the name raises TypeError instead of handling its own."""
     declared = [value for value in vars(importlib.import_module(module)).values() if isinstance(value, type)]
     assert not [c for c in declared if issubclass(c, BaseException) and c.__module__ == module]
+
+
+def test_a_build_begins_again_after_a_change_of_any_module() -> None:
+    """Otherwise daemons of tests would run an earlier state of it."""
+    script = Path(__file__).parents[1] / "tools" / "native.py"
+    native = runpy.run_path(str(script))
+    inputs = set(native["inputs"]())
+    sources = {SOURCES / f"{module.replace('.', '/')}.py" for module in compiled.MODULES}
+    assert sources | set(map(native["source_in_c"], compiled.WRITTEN_IN_C)) | {script} <= inputs
+    assert {path for path in SOURCES.rglob("*.h") if path.is_file()} <= inputs
 
 
 def test_comparisons_of_c_with_python_run_with_compiled_modules() -> None:
