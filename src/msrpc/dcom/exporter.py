@@ -29,7 +29,7 @@ MOST_OBJECTS_OF_PEER: Final = 16_384
 
 class ObjectOwner:
     """Owner of an object, or caller: a user, or an anonymous client on a host, with its authentication level ([MC-MQAC]
-    3.1.4.1; deviation D-191). No dataclass: one is created for each call, and its constructor would be interpreted."""
+    3.1.4.1; deviation D-191). Not a dataclass: each call creates one, and the constructor would be interpreted."""
 
     __slots__ = ("host", "level", "sid")
 

@@ -22,7 +22,7 @@ _MAXIMUM_KEPT = 512  # maximum size of a cached reference in bytes
 
 class StandardReference:
     """A reference to an interface of an object. `resolver` has the addresses of the resolver that knows its exporter.
-    No dataclass, for the reason of `exporter.ObjectOwner`.
+    Not a dataclass: see `exporter.ObjectOwner`.
 
     Attributes:
         iid: the interface for which it was marshaled.

@@ -52,7 +52,7 @@ class VT(IntEnum):
     BYREF = 0x4000
 
 
-# Some of these as plain integers: members of an enumeration take compiled code a search by name.
+# Plain integers, because compiled code looks up a member of an enumeration by its name each time.
 _EMPTY: Final = 0
 _NULL: Final = 1
 _ERROR: Final = 10
@@ -117,8 +117,8 @@ class SafeArray:
 
 
 class Variant:
-    """A value of an Automation type. `vt` may include VT.BYREF; `value` is still the value itself. No dataclass, for
-    the reason of `exporter.ObjectOwner`.
+    """A value of an Automation type. `vt` may include VT.BYREF; `value` is still the value itself. Not a
+    dataclass: see `exporter.ObjectOwner`.
 
     By type: int, float, bool; str or None (a NULL BSTR); int of ten-thousandths for VT_CY; float of days since
     1899-12-30 for VT_DATE; Decimal; an object or None; `SafeArray`; `Variant` for VT_VARIANT by reference; None for the
