@@ -210,7 +210,7 @@ def visit_to_expire(visitor: Visitor) -> None:
 
 
 def _receive_dead_letters(manager: openmsmq.QueueManager, visitor: Visitor) -> bool:
-    """Receive all dead letters in the queue. Returns True once each sent message has one."""
+    """Empty the dead-letter queue. Returns whether it has had a dead letter for each message sent."""
     with manager.open("DIRECT=OS:.\\SYSTEM$;DEADLETTER") as dead, suppress(openmsmq.ReceiveTimeout):
         while True:
             dead.receive(0)

@@ -520,9 +520,8 @@ class ChangeSet:
         deadlines = self._changes.deadlines
         placed = _NOTHING_PLACED
         if self._stored:
-            placed = {}
-            for index, (key, size) in enumerate(self._stored):
-                placed[key] = (locations[index], size)
+            assert len(locations) == len(self._stored)
+            placed = {key: (locations[index], size) for index, (key, size) in enumerate(self._stored)}
         for queue, key in self._removals:
             queue.remove(key)
         if self._held is not None:
@@ -592,10 +591,5 @@ def is_received_alone(changes: Changes, queue: Queue, message: Message) -> bool:
 
 def store_insert(queue: Queue, message: Message) -> Insert:
     """Return the operation that stores a message in a queue."""
-    lookup_identifier = message.lookup_identifier
-    return Insert(
-        queue.number,
-        sequence_of(lookup_identifier),
-        deadline_word(lookup_identifier, queue.deadline_of(message)),
-        compact(encode_message(message)),
-    )
+    key, payload = message.lookup_identifier, compact(encode_message(message))
+    return Insert(queue.number, sequence_of(key), deadline_word(key, queue.deadline_of(message)), payload)

@@ -13,7 +13,7 @@ enum { MOST_PARTS = 16, BITS = 3 };
 typedef struct {
     Py_ssize_t slot;
     uint32_t at, width;
-    bool is_text_or_number;
+    bool is_bytes; /* otherwise a number, or in a part a text */
 } Attribute;
 
 /* Set once, by `describe`. */
@@ -26,7 +26,7 @@ static uint32_t field_count, part_count, flags_at, tail_at;
 
 static PyObject **slot_of(PyObject *message, const Attribute *attribute) { return slot_at(message, attribute->slot); }
 
-/* Read (name, offset, width, is_text_or_number) tuples. Returns their number, or -1 with an error. */
+/* Read (name, offset, width, is_bytes) tuples. Returns their number, or -1 with an error. */
 static Py_ssize_t find_slots(PyObject *described, Attribute *attributes, Py_ssize_t most)
 {
     if (!PyTuple_Check(described) || PyTuple_GET_SIZE(described) > most) {
@@ -36,17 +36,17 @@ static Py_ssize_t find_slots(PyObject *described, Attribute *attributes, Py_ssiz
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(described); i++) {
         const char *name;
         unsigned int at, width;
-        int is_text_or_number;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(described, i), "sIIp", &name, &at, &width, &is_text_or_number)
+        int is_bytes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(described, i), "sIIp", &name, &at, &width, &is_bytes)
             || (attributes[i].slot = find_slot(type, name)) < 0)
             return -1;
-        if (width > form.lengths || at > form.lengths - width || (is_text_or_number && width > 4)) {
+        if (width > form.lengths || at > form.lengths - width || (!is_bytes && width > 4)) {
             PyErr_Format(PyExc_ValueError, "%s is outside of the fixed part", name);
             return -1;
         }
         attributes[i].at = at;
         attributes[i].width = width;
-        attributes[i].is_text_or_number = is_text_or_number;
+        attributes[i].is_bytes = is_bytes;
     }
     return PyTuple_GET_SIZE(described);
 }
@@ -99,7 +99,7 @@ static bool write_field(unsigned char *fixed, const Attribute *field, PyObject *
 {
     if (value == NULL)
         return false;
-    if (!field->is_text_or_number) {
+    if (field->is_bytes) {
         if (!PyBytes_Check(value) || PyBytes_GET_SIZE(value) != field->width)
             return false;
         memcpy(fixed + field->at, PyBytes_AS_STRING(value), field->width);
@@ -120,7 +120,7 @@ static bool bytes_of(const Attribute *part, PyObject *value, const char **data, 
 {
     if (value == NULL)
         return false;
-    if (part->is_text_or_number) {
+    if (!part->is_bytes) {
         *data = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, size) : NULL;
         if (*data == NULL)
             PyErr_Clear(); /* half of a surrogate pair, which only the function in Python encodes */
@@ -198,15 +198,14 @@ static PyObject *message_of(const unsigned char *fixed, const char *data, PyObje
     for (uint32_t i = 0; is_made && i < field_count; i++) {
         const unsigned char *from = fixed + fields[i].at;
         is_made = set(message, &fields[i],
-                      fields[i].is_text_or_number
-                          ? PyLong_FromUnsignedLong(read_number(from, fields[i].width))
-                          : PyBytes_FromStringAndSize((const char *)from, fields[i].width));
+                      fields[i].is_bytes ? PyBytes_FromStringAndSize((const char *)from, fields[i].width)
+                                         : PyLong_FromUnsignedLong(read_number(from, fields[i].width)));
     }
     for (uint32_t i = 0; is_made && i < part_count; i++) {
         Py_ssize_t size = read_number(fixed + form.lengths + 4 * i, 4);
         is_made = set(message, &parts[i],
-                      parts[i].is_text_or_number ? PyUnicode_DecodeUTF8(data, size, "surrogatepass")
-                                                 : PyBytes_FromStringAndSize(data, size));
+                      parts[i].is_bytes ? PyBytes_FromStringAndSize(data, size)
+                                        : PyUnicode_DecodeUTF8(data, size, "surrogatepass"));
         data += size;
     }
     if (!is_made)

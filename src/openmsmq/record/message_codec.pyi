@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from openmsmq.model.message import Message
 
-#: Attribute of a message; offset and width in bytes in the fixed part, 0 for others; whether it is text or a number.
+#: Attribute of a message; offset and width in bytes in the fixed part, 0 for others; whether it is bytes.
 Attribute = tuple[str, int, int, bool]
 
 def describe(

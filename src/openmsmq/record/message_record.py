@@ -112,10 +112,10 @@ if message_codec is not None:
     message_codec.describe(
         Message,
         tuple(
-            (name, OFFSET[name], struct.calcsize("<" + code), not code.endswith("s"))
+            (name, OFFSET[name], struct.calcsize("<" + code), code.endswith("s"))
             for name, code in FIELDS if name not in _EXPRESSIONS
         ),
-        tuple((name, 0, 0, is_text) for name, is_text in PARTS),
+        tuple((name, 0, 0, not is_text) for name, is_text in PARTS),
         tuple((name, 0, 0, False) for name in _BITS),
         OFFSET["flags"], OFFSET["tail_size"], DESCRIPTION, encode_message_in_python, decode_message_in_python,
     )  # fmt: skip
