@@ -22,10 +22,10 @@ def cleanups(server: Server, over: list[Any], seconds: float = 10) -> Cleanups[A
 def test_each_cleanup_has_its_own_time_and_all_share_one_timer(server: Server) -> None:
     over: list[str] = []
     some = cleanups(server, over)
-    some.add("a")
+    some.add(["a"])
     server.pass_time(4)
-    some.add("b")
-    some.add("c")
+    some.add(["b"])
+    some.add(["c"])
     assert len(server.timers) == 1
     server.pass_time(5.9)
     assert not over
@@ -33,7 +33,7 @@ def test_each_cleanup_has_its_own_time_and_all_share_one_timer(server: Server) -
     assert over == ["a"] and len(server.timers) == 1
     server.pass_time(4)
     assert over == ["a", "b", "c"] and not server.timers
-    some.add("d")
+    some.add(["d"])
     server.pass_time(10)
     assert over[3:] == ["d"]
 
@@ -42,7 +42,7 @@ def test_a_finished_cleanup_is_not_run(server: Server) -> None:
     over: list[str] = []
     some = cleanups(server, over)
     for item in "abc":
-        some.add(item)
+        some.add([item])
     some.discard("b")
     some.discard("never there")
     server.pass_time(10)
@@ -53,7 +53,7 @@ def test_the_timer_runs_once_a_second_at_most(server: Server) -> None:
     over: list[int] = []
     some = cleanups(server, over)
     for number in range(100):
-        some.add(number)
+        some.add([number])
         server.seconds += 0.01
     runs = 0
     while server.timers:
@@ -73,6 +73,6 @@ def test_a_failing_cleanup_does_not_stop_the_others(server: Server, caplog: pyte
 
     some: Cleanups[str] = Cleanups(server.environment, 10, clean_up)
     for item in "abcd":
-        some.add(item)
+        some.add([item])
     server.pass_time(10)
     assert over == ["a", "c", "d"] and "cannot undo" in caplog.text

@@ -45,6 +45,7 @@ typedef struct {
     char is_open;
     Py_ssize_t most_bytes, most_pending, most_reply;
     double heard, incomplete_since;
+    PyObject *handle; /* the context handle that was looked up last, because it keeps its hash; NULL before the first */
     char *kept; /* received part of an incomplete request */
     Py_ssize_t kept_size;
     Answer *answers;
@@ -215,6 +216,7 @@ static void source_dealloc(Source *self)
     drop_answers(self);
     PyMem_Free(self->answers);
     PyMem_Free(self->kept);
+    Py_XDECREF(self->handle);
     PyObject *all[] = {self->owner, self->transport, self->pending, self->output, self->ready, self->caller,
                        self->handles, self->entries, self->holder};
     for (size_t index = 0; index < sizeof all / sizeof *all; index++)
@@ -483,15 +485,28 @@ static PyObject *leading_words(PyObject *module, PyObject *calls)
     return of_each(calls, leading_word, NULL);
 }
 
+/* Return the context handle at the beginning of a stub. */
+static PyObject *handle_of(Source *source, PyObject *stub)
+{
+    const char *bytes = PyBytes_AS_STRING(stub);
+    if (source->handle == NULL || memcmp(PyBytes_AS_STRING(source->handle), bytes, HANDLE_SIZE)) {
+        PyObject *handle = PyBytes_FromStringAndSize(bytes, HANDLE_SIZE);
+        if (handle == NULL)
+            return NULL;
+        Py_XSETREF(source->handle, handle);
+    }
+    return Py_NewRef(source->handle);
+}
+
 /* Return the object behind a context handle, like `association.ContextHandles.find`, which is called if the holder is
    another object. */
 static PyObject *held_object(PyObject *call, PyObject *kind)
 {
     PyObject *stub = stub_of(call), *found = NULL, *handle = NULL;
+    Source *source = Py_IS_TYPE(call, &request_type) ? ((Request *)call)->source : NULL;
     if (stub != NULL && PyBytes_GET_SIZE(stub) >= HANDLE_SIZE)
-        handle = PyBytes_FromStringAndSize(PyBytes_AS_STRING(stub), HANDLE_SIZE);
-    if (handle != NULL && Py_IS_TYPE(call, &request_type)) {
-        Source *source = ((Request *)call)->source;
+        handle = source != NULL ? handle_of(source, stub) : PyBytes_FromStringAndSize(PyBytes_AS_STRING(stub), HANDLE_SIZE);
+    if (handle != NULL && source != NULL) {
         PyObject *entry = PyDict_GetItemWithError(source->entries, handle); /* kind, object, rundown, holder */
         if (entry != NULL && PyTuple_Check(entry) && PyTuple_GET_SIZE(entry) == 4
             && PyTuple_GET_ITEM(entry, 0) == kind && PyTuple_GET_ITEM(entry, 3) == source->holder)

@@ -28,10 +28,10 @@ class Cleanups(Generic[T]):
         self._due: dict[T, float] = {}
         self._is_running = False
 
-    def add(self, item: T) -> None:
-        """Schedule the cleanup of an item, which must not be scheduled yet."""
-        self._due[item] = self._environment.seconds() + self._seconds
-        if not self._is_running:
+    def add(self, items: list[T]) -> None:
+        """Schedule the cleanup of items, which must not be scheduled yet."""
+        self._due.update(dict.fromkeys(items, self._environment.seconds() + self._seconds))
+        if items and not self._is_running:
             self._run(self._seconds)
 
     def discard(self, item: T) -> None:

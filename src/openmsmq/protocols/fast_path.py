@@ -185,7 +185,7 @@ class ReceiveBatcher:
         for context in requests.leading_words(calls):
             handles: HeldHandles = calls[len(opened)].handles
             descriptor = find_owned_descriptor(manager, handles.holder, context)
-            if descriptor is None or context in proxies:
+            if descriptor is None or (proxies and context in proxies):
                 break
             opened.append(descriptor)
         return opened

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from openmsmq.interfaces import ms_mqrr as m
-from openmsmq.model.lookup_id import sequence_of
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.first_messages import answer_all, first_messages
 from openmsmq.protocols.remote_read import QUEUE_CONTEXT_HANDLE, PendingRequestEntry, RemoteQueue, RemoteRead
@@ -51,15 +50,17 @@ class StartReceiveBatcher:
         if not queues or requests.any_abandoned(calls[: len(queues)]):
             return 0
         found = first_messages(environment, queues)
-        sequences = [sequence_of(position) for position in found.positions]
-        answers = start_receive_stubs.answers(found.records, READ, self._user_headers, sequences, sizes)
+        answers = start_receive_stubs.answers(found.records, READ, self._user_headers, found.positions, sizes)
+        entries: list[PendingRequestEntry] = []
         for index in range(len(answers)):
             reader, request = readers[index], numbers[index]
             if request in reader.pending:  # used by an earlier call of this batch
                 del answers[index:]
                 break
             entry = reader.pending[request] = PendingRequestEntry(reader, request)
-            interface.keep_until_ended(entry, found.positions[index])
+            entry.lookup_identifier = found.positions[index]
+            entries.append(entry)
+        interface.limit_times(entries)
         return start_all(environment, calls, descriptors, queues, found, answers)
 
 
@@ -87,7 +88,7 @@ class EndReceiveBatcher:
             entries.append(entry)
         waits = batch.carry_out()
         if waits:
-            for entry in entries:
+            for entry in entries[: len(waits)]:
                 interface.forget(entry)
             answer_all(environment, calls[: len(waits)], [_OK] * len(waits), waits)
         return len(waits)

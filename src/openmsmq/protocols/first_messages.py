@@ -31,8 +31,8 @@ def first_messages(environment: Environment, queues: list[Queue]) -> FirstMessag
     records if one cannot be read; `ReadOperations.read` then reports which one."""
     found = FirstMessages()
     held: list[bytes] = []
-    if len(queues) == 1:
-        positions = queues[0].heads(1)
+    if queues and queues.count(queues[0]) == len(queues):
+        positions = queues[0].heads(len(queues))
     else:
         positions = _heads(queues)
     locations = locations_of(queues, positions)

@@ -58,6 +58,12 @@ class PendingRequestEntry:
         self.reader: WaitingMessageReadOperation | None = None
         self.lookup_identifier = 0
 
+    def keep(self, lookup_identifier: int) -> None:
+        """Note that the message is locked for the client."""
+        self.lookup_identifier = lookup_identifier
+        if self.transaction is not None:
+            self.transaction.unacknowledged += 1
+
     def acknowledged(self) -> None:
         """Note that the client has acknowledged the message, or disconnected."""
         if self.transaction is not None and self.lookup_identifier:
@@ -129,7 +135,8 @@ class PendingReceive:
         if message is None or not self._destructive:
             queue.pending.pop(request, None)
         else:
-            interface.keep_until_ended(self._entry, message.lookup_identifier)
+            self._entry.keep(message.lookup_identifier)
+            interface.limit_times([self._entry])
         if message is None:
             interface.finish(self._call, self._operation, self._response(status), durable=False)
         else:
@@ -311,12 +318,9 @@ class RemoteRead(NdrInterface):
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:
         self.manager.reading.cancel(reader)
 
-    def keep_until_ended(self, entry: PendingRequestEntry, key: int) -> None:
-        """Note that the message is locked for the client, and start the time limit for ending the receive."""
-        entry.lookup_identifier = key
-        if entry.transaction is not None:
-            entry.transaction.unacknowledged += 1
-        self._cleanups.add(entry)
+    def limit_times(self, entries: list[PendingRequestEntry]) -> None:
+        """Start the time limit for ending receives, whose messages are locked now."""
+        self._cleanups.add(entries)
 
     def forget(self, entry: PendingRequestEntry) -> None:
         """Forget a receive that has ended."""

@@ -16,7 +16,8 @@ enum { BASE = 16, USER = 48, SECURITY = 16, PROPERTIES = 56, EXTENSION_HEADER = 
 enum { USER_TO_BE_RECEIVED = 32, USER_SENT = 36, USER_IDENTIFIER = 40, USER_FLAGS = 44 };
 enum { DELIVERY_SHIFT = 5, NEGATIVE_JOURNALING = 1 << 8, POSITIVE_JOURNALING = 1 << 9, HAS_SECURITY = 1 << 19 };
 enum { SENDER_IS_THERE = 1 << 7, HAS_SUBQUEUE = 2, HAS_ADDRESS = 16 };
-enum { PACKET_VERSION = 0x10, LONGEST_LABEL = 0xFA, HIGHEST_PRIORITY = 7, LARGEST_TYPE = 0xF, ANSWER = 56 };
+enum { PACKET_VERSION = 0x10, LONGEST_LABEL = 0xFA, HIGHEST_PRIORITY = 7, LARGEST_TYPE = 0xF, ANSWER = 52 };
+static const uint64_t LAST_SEQUENCE = 0x00FFFFFFFFFFFFFF; /* of a lookup identifier ([MS-MQDMPR] 3.1.1.12) */
 static const uint32_t SIGNATURE_OF_PACKETS = 0x524F494C, SHA1 = 0x8004, RC4 = 0x6801;
 
 typedef struct {
@@ -283,14 +284,14 @@ static PyObject *answer_one(PyObject *stored, const Layout *layout, PyObject *na
 }
 
 /* Append the answers to a list. Returns whether it succeeds; otherwise, an exception is set. */
-static bool answer_all(PyObject *found, PyObject *records, const Layout *layout, PyObject *names, PyObject *sequences,
+static bool answer_all(PyObject *found, PyObject *records, const Layout *layout, PyObject *names, PyObject *identifiers,
                        PyObject *sizes)
 {
     Known known = {NULL, NULL};
-    Py_ssize_t count = Py_MIN(PyList_GET_SIZE(records), Py_MIN(PyList_GET_SIZE(sequences), PyList_GET_SIZE(sizes)));
+    Py_ssize_t count = Py_MIN(PyList_GET_SIZE(records), Py_MIN(PyList_GET_SIZE(identifiers), PyList_GET_SIZE(sizes)));
     bool succeeds = true, ends = false;
     for (Py_ssize_t i = 0; succeeds && !ends && i < count; i++) {
-        uint64_t sequence = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(sequences, i));
+        uint64_t sequence = PyLong_AsUnsignedLong(PyList_GET_ITEM(identifiers, i)) & LAST_SEQUENCE;
         unsigned long maximum = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(PyList_GET_ITEM(sizes, i));
         PyObject *one = PyErr_Occurred() ? NULL : answer_one(PyList_GET_ITEM(records, i), layout, names, &known, sequence,
             (uint32_t)maximum);
@@ -307,13 +308,13 @@ static PyObject *answers(PyObject *module, PyObject *arguments)
 {
     (void)module;
     Py_buffer described;
-    PyObject *records, *names, *sequences, *sizes, *found = NULL;
-    if (!PyArg_ParseTuple(arguments, "O!y*OO!O!", &PyList_Type, &records, &described, &names, &PyList_Type, &sequences,
+    PyObject *records, *names, *identifiers, *sizes, *found = NULL;
+    if (!PyArg_ParseTuple(arguments, "O!y*OO!O!", &PyList_Type, &records, &described, &names, &PyList_Type, &identifiers,
                           &PyList_Type, &sizes))
         return NULL;
     if (described.len != sizeof(Layout))
         PyErr_SetString(PyExc_ValueError, "a layout is needed");
-    else if ((found = PyList_New(0)) != NULL && !answer_all(found, records, described.buf, names, sequences, sizes))
+    else if ((found = PyList_New(0)) != NULL && !answer_all(found, records, described.buf, names, identifiers, sizes))
         Py_CLEAR(found);
     PyBuffer_Release(&described);
     return found;
@@ -377,7 +378,7 @@ static PyObject *acknowledgments(PyObject *module, PyObject *stubs)
 
 static PyMethodDef functions[] = {
     {"answers", answers, METH_VARARGS,
-     "answers(records, layout, names, sequences, sizes): answers of receives, up to the first one that is not simple"},
+     "answers(records, layout, names, identifiers, sizes): answers of receives, up to the first one that is not simple"},
     {"starts", starts, METH_O,
      "starts(stubs): (request numbers, maximum body sizes) of R_StartReceive, up to the first stub that does not receive\n"
      "the first message"},

@@ -34,24 +34,32 @@ class EndBatch:
         self._descriptors: Final[list[OpenQueueDescriptor]] = []
         self._queues: Final[list[Queue]] = []
         self._positions: Final[list[int]] = []
-        self._ended: Final[set[int]] = set()
 
     def add(self, descriptor: OpenQueueDescriptor, position: int) -> bool:
-        """Add a receive. Returns False if its message needs `ReadOperations.end_two_phase`, or is here already."""
+        """Add a receive. Returns False if its message needs `ReadOperations.end_two_phase`."""
         queue = self._environment.manager.reading.fast_path_queue_of(descriptor, position)
-        if queue is None or position in self._ended:
+        if queue is None:
             return False
-        self._ended.add(position)
         self._descriptors.append(descriptor)
         self._queues.append(queue)
         self._positions.append(position)
         return True
 
     def carry_out(self) -> list[bool]:
-        """Remove the messages, all or none. Returns for each whether its reply must wait for a sync; an empty list if
-        nothing was removed."""
+        """Remove the messages up to the first that was added before, all or none. Returns for each whether its reply
+        must wait for a sync; an empty list if nothing was removed."""
+        if len(set(self._positions)) < len(self._positions):
+            self._drop_repetitions()
         locations = locations_of(self._queues, self._positions)
         reading = self._environment.manager.reading
         if not locations or not reading.end_batch(self._descriptors, self._queues, self._positions, locations):
             return []
         return [location is not None for location in locations]
+
+    def _drop_repetitions(self) -> None:
+        seen: set[int] = set()
+        for index, position in enumerate(self._positions):
+            if position in seen:
+                del self._descriptors[index:], self._queues[index:], self._positions[index:]
+                return
+            seen.add(position)

@@ -315,7 +315,8 @@ static void end(Positions *self)
 
 static bool key_of(PyObject *object, uint64_t *key)
 {
-    *key = PyLong_AsUnsignedLongLong(object);
+    _Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "the conversion to unsigned long long takes four times as long");
+    *key = PyLong_AsUnsignedLong(object);
     return *key != (uint64_t)-1 || !PyErr_Occurred();
 }
 

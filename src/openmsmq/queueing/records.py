@@ -10,7 +10,7 @@ import json
 import struct
 from array import array
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Acknowledge, Journal
@@ -39,7 +39,7 @@ ABORT_PREFIX = b"aborts/"
 FINAL_ACK_PREFIX = b"final-ack/"
 ROUTE_PREFIX = b"route/"
 FINAL_ACK_BODY = 36  # bytes, [MS-MQQB] 2.2.5.1
-TIME_MASK = LAST_SEQUENCE  # a time takes as many bits as a sequence number
+TIME_MASK: Final = LAST_SEQUENCE  # a time takes as many bits as a sequence number
 
 
 def is_eventful(record: bytes | bytearray) -> bool:

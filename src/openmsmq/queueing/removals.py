@@ -31,12 +31,10 @@ def remove_all(
 
 
 def _remove_stored(changes: Changes, positions: list[int], locations: list[int | None]) -> None:
-    keys: list[int] = []
-    places: list[int] = []
-    for index, location in enumerate(locations):
-        if location is not None:
-            keys.append(sequence_of(positions[index]))
-            places.append(location)
+    places = [location for location in locations if location is not None]
+    if len(places) < len(locations):
+        positions = [position for position, location in zip(positions, locations, strict=True) if location is not None]
+    keys = [sequence_of(position) for position in positions]
     if len(keys) == 1:
         changes.store.append([Remove(keys[0], places[0])])
     elif keys:

@@ -151,10 +151,11 @@ class SendOperations:
         except (StoreFull, StoreFailed):
             return False
         changes.next_sequences(len(rows))
+        records = b"" if recoverable else bytes(rows.records)
         try:
             for queue, start, end in runs(messages.queues):
                 if not recoverable:
-                    deadlines = _hold(queue, messages, start, end)
+                    deadlines = _hold(queue, messages, records, start, end)
                 elif end - start == len(rows):
                     deadlines = queue.place(rows.keys, locations, rows.sizes, rows.deadlines)
                 else:
@@ -224,18 +225,17 @@ class SendOperations:
             )
 
 
-def _hold(queue: Queue, messages: MessageBatch, start: int, end: int) -> list[tuple[int, int]]:
-    """Put express messages into a queue. Returns (lookup identifier, deadline) of those that expire."""
+def _hold(queue: Queue, messages: MessageBatch, records: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    """Put express messages, whose `records` are those of the batch, into a queue. Returns (lookup identifier, deadline)
+    of those that expire."""
     rows = messages.rows
     # As lists: compiled code takes three times as long for an item of an array.
     words: list[int] = rows.deadlines[start:end].tolist()
     keys: list[int] = rows.keys[start:end].tolist()
     bounds: list[int] = rows.bounds[start : end + 1].tolist()
-    first = bounds[0]
-    records = bytes(memoryview(rows.records)[first : bounds[-1]])
     queue.hold(
         [priority_part(words[index]) | keys[index] for index in range(len(keys))],
-        [records[bounds[index] - first : bounds[index + 1] - first] for index in range(len(keys))],
+        [records[bounds[index] : bounds[index + 1]] for index in range(len(keys))],
         messages.charged[start:end].tolist(),
     )
     return [split_deadline_word(words[index], keys[index]) for index in range(len(keys)) if words[index] & TIME_MASK]
