@@ -552,10 +552,12 @@ static PyObject *locations(PyObject *object, PyObject *keys)
     return found;
 }
 
+static PyObject *name_size; /* "size" */
+
 static PyObject *size_at(Place at)
 {
     PyObject *held = held_at(at);
-    return held == NULL ? PyLong_FromUnsignedLong(*size_of_place(at)) : PyObject_GetAttrString(held, "size");
+    return held == NULL ? PyLong_FromUnsignedLong(*size_of_place(at)) : PyObject_GetAttr(held, name_size);
 }
 
 static PyObject *size(PyObject *object, PyObject *key_object)
@@ -1005,7 +1007,9 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit_positions(void)
 {
     PyObject *module = PyModule_Create(&definition), *type = PyType_FromSpec(&specification);
-    if (module == NULL || type == NULL || prepare_columns() < 0 || PyModule_AddObjectRef(module, "Positions", type) < 0)
+    name_size = PyUnicode_InternFromString("size");
+    if (module == NULL || type == NULL || name_size == NULL || prepare_columns() < 0
+        || PyModule_AddObjectRef(module, "Positions", type) < 0)
         Py_CLEAR(module);
     Py_XDECREF(type);
     return module;
