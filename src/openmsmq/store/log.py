@@ -379,8 +379,7 @@ class Store:
             DamagedRecord: no valid message is there.
             OSError: the file cannot be opened or read.
         """
-        payload = self._writer.buffered(location)
-        return self._read_frame(location) if payload is None else payload
+        return self.read_all([location])[0]
 
     def read_all(self, locations: Sequence[int]) -> list[bytes]:
         """`read` for many messages; needs few system calls if they are close together. Raises as `read`."""
