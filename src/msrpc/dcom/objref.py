@@ -20,6 +20,11 @@ NOPING = 0x1000  # SORF_NOPING
 _MAXIMUM_KEPT = 512  # maximum size of a cached reference in bytes
 
 
+@lru_cache(maxsize=64)
+def _guid(iid: UUID) -> bytes:
+    return iid.bytes_le
+
+
 class StandardReference:
     """A reference to an interface of an object. `resolver` has the addresses of the resolver that knows its exporter.
     Not a dataclass: see `exporter.ObjectOwner`.
@@ -54,7 +59,7 @@ class StandardReference:
     def pack(self) -> bytes:
         """Encode an OBJREF_STANDARD (2.2.18.4)."""
         std = _STD.pack(self.flags, self.public_refs, self.oxid, self.oid, self.ipid)
-        return _HEADER.pack(_SIGNATURE, _STANDARD, self.iid.bytes_le) + std + self.resolver.pack()
+        return _HEADER.pack(_SIGNATURE, _STANDARD, _guid(self.iid)) + std + self.resolver.pack()
 
     def to_wire(self) -> STDOBJREF:
         """Convert to the result of RemQueryInterface."""

@@ -52,7 +52,8 @@ class SortedKeys:
         if index == len(self._chunks):
             return None
         chunk = self._chunks[index]
-        return chunk[bisect_right(chunk, key)]
+        first = chunk[0]
+        return first if first > key else chunk[bisect_right(chunk, key)]
 
     def before(self, key: int) -> int | None:
         """Return the last key before `key`, which need not exist."""
