@@ -58,7 +58,7 @@ class StartReceiveBatcher:
                 del answers[index:]
                 break
             entry = reader.pending[request] = PendingRequestEntry(reader, request)
-            entry.lookup_identifier = found.positions[index]
+            entry.keep(found.positions[index])
             entries.append(entry)
         interface.limit_times(entries)
         return start_all(environment, calls, descriptors, queues, found, answers)
