@@ -393,7 +393,7 @@ class Store:
             window = self._read_window(location, WINDOW if len(locations) - index > 1 else READ_AHEAD)
             payloads = payloads_of(self._codec, window, location, locations, index)
             # Empty: it is longer than the window, or damaged.
-            found += payloads or [self._read_frame(location)]
+            found += payloads or [self._read_frame(location, window)]
         return found
 
     def _read_window(self, location: int, size: int) -> bytes:
@@ -427,16 +427,14 @@ class Store:
             found.append(data[at + HEADER_SIZE : at + wanted])
         return found
 
-    def _read_frame(self, location: int) -> bytes:
+    def _read_frame(self, location: int, data: bytes) -> bytes:
+        """Return the payload of a message whose first bytes are in `data`. Raises DamagedRecord, OSError."""
         number, offset = divmod(location, self._codec.segment_size)
-        segment = self._books.segments.get(number)
-        if segment is None:
-            raise DamagedRecord(location, "", offset, "no such segment")
-        handle = self._handles.handle(segment)
-        data = self._vfs.pread(handle, HEADER_SIZE + READ_AHEAD, offset)
+        segment = self._books.segments[number]
         if len(data) >= HEADER_SIZE:
             length = frames.HEADER.unpack_from(data)[1]
             if len(data) < HEADER_SIZE + length <= self._codec.segment_size - offset:
+                handle = self._handles.handle(segment)
                 data += self._vfs.pread(handle, HEADER_SIZE + length - len(data), offset + len(data))
         payloads = payloads_of(self._codec, data, location, (location,), 0)
         if not payloads:
