@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from openmsmq.store import Put, Store, StoreFailed
-from openmsmq.store.committer import STAY_OFF_LOOP, Committer
+from openmsmq.store.committer import Committer
 from store.memory_vfs import MemoryVfs
 
 
@@ -363,20 +363,43 @@ def test_data_appended_meanwhile_joins_a_deferred_flush() -> None:
     asyncio.run(main())
 
 
-def test_after_a_slow_sync_some_syncs_run_off_the_event_loop() -> None:
+class Stopwatch:
+    """A clock by which each sync takes `seconds`: it is read before and after it."""
+
+    seconds = 0.0
+    readings = 0
+
+    def __call__(self) -> float:
+        self.readings += 1
+        return self.seconds * (self.readings // 2)
+
+
+def off_loop_before_each(durations: list[float]) -> list[int]:
+    """Return how many syncs ran off the event loop before each synchronous one, which take so many seconds."""
+    counts = []
+
     async def main() -> None:
-        syncer, store = Syncer(), open_store(MemoryVfs())
-        seconds = itertools.count()
-        committer = Committer(
-            store, asyncio.get_running_loop(), on_failure=unexpected, syncer=syncer, clock=lambda: float(next(seconds))
-        )  # fmt: skip
-        for key in range(1, 2 * STAY_OFF_LOOP + 1):  # each sync in place is slow, so every next one is off the loop
-            store.insert(1, key, 0, b"x")
-            await committer.drain()
-        assert syncer.begun == 2 * STAY_OFF_LOOP - 2
+        syncer, store, keys, clock = Syncer(), open_store(MemoryVfs()), itertools.count(1), Stopwatch()
+        loop = asyncio.get_running_loop()
+        committer = Committer(store, loop, on_failure=unexpected, syncer=syncer, clock=clock)
+        for clock.seconds in durations:
+            count, begun = -1, -1
+            while syncer.begun != begun:
+                count, begun = count + 1, syncer.begun
+                store.insert(1, next(keys), 0, b"x")
+                await committer.drain()
+            counts.append(count)
         store.close()
 
     asyncio.run(main())
+    return counts
+
+
+def test_after_a_slow_sync_some_syncs_run_off_the_event_loop() -> None:
+    fast, slow = 0.0, 1.0
+    assert off_loop_before_each([fast, slow, fast, fast]) == [0, 0, 3, 0]
+    assert off_loop_before_each([slow] * 9) == [0, 3, 7, 15, 31, 63, 127, 255, 255]
+    assert off_loop_before_each([slow, slow, fast, fast, slow, slow, fast]) == [0, 3, 7, 0, 0, 3, 7]
 
 
 def test_a_reply_to_many_calls_waits_for_all_of_them() -> None:

@@ -21,7 +21,10 @@ Callback: TypeAlias = Callable[[], object]
 OnFailure: TypeAlias = Callable[[BaseException], object]
 # Seconds. A synchronous sync that takes longer indicates a slow disk, or that it had to wait for a busy processor.
 SLOW_SYNC: Final = 0.001
-STAY_OFF_LOOP: Final = 256  # number of syncs off the event loop after a slow one
+# Number of syncs off the event loop after a slow one. It doubles with each slow synchronous sync, so that a slow disk
+# seldom delays the loop, and halves with each fast one, so that a single slow sync has no lasting effect.
+LEAST_OFF_LOOP: Final = 4
+MOST_OFF_LOOP: Final = 256
 
 
 class Syncer(Protocol):
@@ -83,6 +86,7 @@ class Committer:
         self._took = took
         self._clock = clock
         self._off_loop_left = 0  # number of syncs still to be done off the event loop
+        self._off_loop_next = LEAST_OFF_LOOP  # the same after the next slow sync
         self._waiting: list[Callback] = []
         self._waiting_calls = 0
         self._answered_calls = 0  # number of calls answered by the last sync
@@ -187,7 +191,10 @@ class Committer:
         seconds = self._clock() - started
         self._took(seconds)
         if seconds > SLOW_SYNC:
-            self._off_loop_left = STAY_OFF_LOOP
+            self._off_loop_left = self._off_loop_next
+            self._off_loop_next = min(2 * self._off_loop_next, MOST_OFF_LOOP)
+        else:
+            self._off_loop_next = max(self._off_loop_next // 2, LEAST_OFF_LOOP)
         self._store.finish_batch(batch)
 
     def _start(self, syncer: Syncer, batch: LogBatch, waiting: list[Callback]) -> None:
