@@ -397,9 +397,9 @@ def off_loop_before_each(durations: list[float]) -> list[int]:
 
 def test_after_a_slow_sync_some_syncs_run_off_the_event_loop() -> None:
     fast, slow = 0.0, 1.0
-    assert off_loop_before_each([fast, slow, fast, fast]) == [0, 0, 3, 0]
-    assert off_loop_before_each([slow] * 9) == [0, 3, 7, 15, 31, 63, 127, 255, 255]
-    assert off_loop_before_each([slow, slow, fast, fast, slow, slow, fast]) == [0, 3, 7, 0, 0, 3, 7]
+    assert off_loop_before_each([fast, slow, fast, fast]) == [0, 0, 4, 0]
+    assert off_loop_before_each([slow] * 9) == [0, 4, 8, 16, 32, 64, 128, 256, 256]
+    assert off_loop_before_each([slow, slow, fast, fast, slow, slow, fast]) == [0, 4, 8, 0, 0, 4, 8]
 
 
 def test_a_reply_to_many_calls_waits_for_all_of_them() -> None:

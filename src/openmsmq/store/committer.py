@@ -178,8 +178,10 @@ class Committer:
         calls, waiting = self._calls(), self._waiting_calls
         came, self._calls_before, self._waiting_calls = calls - self._calls_before, calls, 0
         self._answered_calls = waiting
-        self._off_loop_left -= self._off_loop_left > 0
-        return came > waiting or self._off_loop_left > 0
+        if self._off_loop_left > 0:
+            self._off_loop_left -= 1
+            return True
+        return came > waiting
 
     def _sync(self, batch: LogBatch) -> None:
         started = self._clock()
