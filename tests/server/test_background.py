@@ -81,3 +81,52 @@ def test_a_failure_does_not_end_the_maintenance_of_the_store(
     assert [record.getMessage() for record in caplog.records] == [
         "checkpoint or compaction failed; next attempt in 60 s"
     ]
+
+
+class Checkpoints:
+    """Stands for store, queue manager, committer and checkpoint: its log grows by 10 bytes between two looks at it."""
+
+    end = size = position = 0
+
+    def __init__(self) -> None:
+        self.positions: list[int] = []
+
+    def rooms(self) -> Any:
+        return lambda: None
+
+    def capture(self, rooms: None) -> None:
+        return None
+
+    def capture_checkpoint(self, captured: None) -> Checkpoints:
+        self.position = self.end
+        return self
+
+    def write(self) -> int:
+        return self.size
+
+    async def drain(self) -> None:
+        return None
+
+    def finish_checkpoint(self, job: Checkpoints) -> None:
+        self.positions.append(job.position)
+
+
+@pytest.mark.parametrize(("size", "positions"), [(1, [50, 100, 150]), (10, [50, 210, 370])])
+def test_the_distance_of_checkpoints_grows_with_their_size(
+    size: int, positions: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "CHECKPOINTS_SHARE", float("inf"))
+    anything: Any = Checkpoints()
+    anything.size = size
+    maintenance = Maintenance(
+        anything, anything, anything, lambda: anything, ReassemblyBudget(1), asyncio.Event(), Thresholds(50, 0),
+        tmp_path, lambda: True,
+    )  # fmt: skip
+
+    async def scenario() -> None:
+        while len(anything.positions) < 3:
+            anything.end += 10
+            await maintenance._checkpoint_if_due()
+
+    asyncio.run(scenario())
+    assert anything.positions == positions

@@ -24,14 +24,17 @@ logger = logging.getLogger(__name__)
 PERIOD: Final = 1.0  # seconds between runs
 COMPACTION_PAUSE: Final = 0.005  # seconds between steps of compaction, so that calls are served
 CHECKPOINTS_SHARE: Final = 0.05  # maximum share of event-loop time for checkpoints
+# Minimum size of the log between checkpoints, relative to that of the last checkpoint. A checkpoint contains all
+# messages: at a fixed distance, those of a long queue would cost more than its calls.
+LOG_PER_CHECKPOINT: Final = 16
 AFTER_A_BUG: Final = 60.0  # seconds until the next attempt after a failure
 WORTH_RETURNING: Final = 16 << 20  # bytes of finished requests after which memory is returned, which takes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Thresholds in bytes: a checkpoint is written after that much log; messages are refused if less is free on the
-    disk (0: never)."""
+    """Thresholds in bytes: a checkpoint is written after at least that much log; messages are refused if less is free
+    on the disk (0: never)."""
 
     checkpoint: int
     least_free: int
@@ -51,6 +54,7 @@ class Maintenance:
         self._machine, self._budget, self._tidy = machine, budget, tidy
         self._thresholds, self._data_dir, self._is_owner = thresholds, data_dir, is_owner
         self._checkpointed = store.end
+        self._log_between = thresholds.checkpoint  # bytes until the next checkpoint
         self._no_checkpoint_before = self._no_work_before = 0.0  # monotonic seconds
 
     async def run(self) -> None:
@@ -106,7 +110,7 @@ class Maintenance:
 
     async def _checkpoint_if_due(self) -> None:
         written = self._store.end - self._checkpointed
-        if written < self._thresholds.checkpoint or time.monotonic() < self._no_checkpoint_before:
+        if written < self._log_between or time.monotonic() < self._no_checkpoint_before:
             return
         loop = asyncio.get_running_loop()
         rooms = await loop.run_in_executor(None, self._manager.rooms())
@@ -115,7 +119,8 @@ class Maintenance:
         self._checkpointed = job.position
         held = time.monotonic() - started
         self._no_checkpoint_before = started + held / CHECKPOINTS_SHARE
-        await loop.run_in_executor(None, job.write)
+        size = await loop.run_in_executor(None, job.write)
+        self._log_between = max(self._thresholds.checkpoint, LOG_PER_CHECKPOINT * size)
         await self._committer.drain()
         self._store.finish_checkpoint(job)
         logger.info("checkpoint written in %.2f s (event loop blocked for %.2f s)", time.monotonic() - started, held)

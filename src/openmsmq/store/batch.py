@@ -67,7 +67,7 @@ class CheckpointJob:
         """Absolute position of the state."""
         return self.state.position
 
-    def write(self) -> None:
-        """Encode, write and sync the file. Thread-safe. Raises OSError and StoreError; the earlier checkpoints then
-        stay valid."""
-        self.checkpoints.write(encode(self.codec, self.state, self.captured))
+    def write(self) -> int:
+        """Encode, write and sync the file; return its size in bytes. Thread-safe. Raises OSError and StoreError; the
+        earlier checkpoints then stay valid."""
+        return self.checkpoints.write(encode(self.codec, self.state, self.captured))

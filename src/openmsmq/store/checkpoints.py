@@ -154,8 +154,9 @@ class Checkpoints:
             loaded.append((codec, state))
         yield from sorted(loaded, key=lambda pair: pair[1].position, reverse=True)
 
-    def write(self, pieces: Iterable[bytes | memoryview]) -> None:
-        """Write and sync the temporary file. Thread-safe. Raises OSError; the two files are not changed."""
+    def write(self, pieces: Iterable[bytes | memoryview]) -> int:
+        """Write and sync the temporary file; return its size in bytes. Thread-safe. Raises OSError; the two files are
+        not changed."""
         path = f"{self._directory}/{_TEMPORARY}"
         handle = self._vfs.open(path, create=True)
         try:
@@ -171,6 +172,7 @@ class Checkpoints:
             self._vfs.unlink(path)
             raise
         self._vfs.close(handle)
+        return offset + _CRC.size
 
     def publish(self, position: int) -> None:
         """Replace the older checkpoint with the temporary file; raises OSError."""
