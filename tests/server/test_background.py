@@ -83,8 +83,8 @@ def test_a_failure_does_not_end_the_maintenance_of_the_store(
     ]
 
 
-class Checkpoints:
-    """Stands for store, queue manager, committer and checkpoint: its log grows by 10 bytes between two looks at it."""
+class CheckpointParts:
+    """Stands for the store, the queue manager, the committer and a checkpoint, with only the attributes used here."""
 
     end = size = position = 0
 
@@ -97,7 +97,7 @@ class Checkpoints:
     def capture(self, rooms: None) -> None:
         return None
 
-    def capture_checkpoint(self, captured: None) -> Checkpoints:
+    def capture_checkpoint(self, captured: None) -> CheckpointParts:
         self.position = self.end
         return self
 
@@ -107,7 +107,7 @@ class Checkpoints:
     async def drain(self) -> None:
         return None
 
-    def finish_checkpoint(self, job: Checkpoints) -> None:
+    def finish_checkpoint(self, job: CheckpointParts) -> None:
         self.positions.append(job.position)
 
 
@@ -116,7 +116,7 @@ def test_the_distance_of_checkpoints_grows_with_their_size(
     size: int, positions: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINTS_SHARE", float("inf"))
-    anything: Any = Checkpoints()
+    anything: Any = CheckpointParts()
     anything.size = size
     maintenance = Maintenance(
         anything, anything, anything, lambda: anything, ReassemblyBudget(1), asyncio.Event(), Thresholds(50, 0),
