@@ -375,7 +375,7 @@ class Stopwatch:
 
 
 def off_loop_before_each(durations: list[float]) -> list[int]:
-    """Return how many syncs ran off the event loop before each synchronous one, which take so many seconds."""
+    """Sync with these durations, in seconds. Return the number of syncs off the event loop before each one on it."""
     counts = []
 
     async def main() -> None:
