@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import fork_server
 import openmsmq
@@ -163,6 +163,15 @@ def free_offset() -> int:
             for port in set(STANDARD_PORTS.values()):
                 stack.enter_context(socket.create_server(("127.0.0.1", port + offset)))
             return offset
+
+
+def open_files(directory: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Yield the regular files in a directory, open for reading, except those that a daemon deletes meanwhile."""
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):
+            if path.is_file():
+                with path.open("rb") as file:
+                    yield path, file
 
 
 @contextmanager

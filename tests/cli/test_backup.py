@@ -13,6 +13,8 @@ import pytest
 
 from command_line import add_user, at, checked, invoke
 from daemon import Daemon, eventually
+from openmsmq.accounts.login_links import create_link, redeem_link
+from openmsmq.admin import backup
 from openmsmq.store import fsck
 
 BODY = b"x" * 200_000
@@ -101,6 +103,24 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
     (tmp_path / "backup" / "backup.json").unlink()
     assert "unfinished" in refused("restore", str(tmp_path / "backup"), *target)
     assert not (tmp_path / "new" / "store").exists()
+
+
+def test_a_file_that_is_deleted_during_a_backup_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        add_user(daemon.directory, "alice", "Secret#1")
+    listed = ["deleted.json", *backup._others(daemon.directory)]
+    monkeypatch.setattr(backup, "_others", lambda data_dir: listed)
+    backup.back_up(daemon.directory, tmp_path / "backup", "now")
+    assert (tmp_path / "backup" / "users.json").exists() and not (tmp_path / "backup" / "deleted.json").exists()
+    backup.restore(tmp_path / "backup", tmp_path / "restored")
+
+
+def test_a_login_link_is_in_no_backup(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        secret = create_link(daemon.directory, "alice")
+        backup.back_up(daemon.directory, tmp_path / "backup", "now")
+    backup.restore(tmp_path / "backup", tmp_path / "restored")
+    assert redeem_link(daemon.directory, secret) == "alice" and redeem_link(tmp_path / "restored", secret) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root restores for others")

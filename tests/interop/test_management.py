@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import openmsmq
 import openmsmq.aio
 from command_line import add_user
-from daemon import Daemon, eventually
+from daemon import Daemon, eventually, open_files
 from interop import impacket_msmq as calls
 from interop.impacket_client import MQ_ERROR_ACCESS_DENIED, MQ_OK, PASSWORD, PRIVACY, USER, connect
 from openmsmq.accounts.users import UsersFile
@@ -170,7 +171,7 @@ def test_impacket_acts_at_level_privacy_if_it_is_an_administrator(
 
 def test_tidying_frees_space_and_keeps_messages(daemon: Daemon, administrator: openmsmq.QueueManager) -> None:
     def segments() -> int:
-        return sum(1 for file in (daemon.directory / "store").iterdir() if file.stat().st_size >= 1 << 24)
+        return sum(os.fstat(file.fileno()).st_size >= 1 << 24 for _, file in open_files(daemon.directory / "store"))
 
     administrator.create_queue(".\\private$\\heap")
     with administrator.open(".\\private$\\heap", "send") as queue:

@@ -17,7 +17,7 @@ from typing import Final
 
 from openmsmq.files.private import write_private
 
-_FILE: Final = "login-link.json"
+LINK_FILE: Final = "login-link.json"
 SECONDS: Final = 900  # lifetime of a link
 
 
@@ -25,13 +25,13 @@ def create_link(data_dir: Path, user: str, clock: Callable[[], float] = time.tim
     """Create a link for a user and return its secret; the previous link becomes invalid. Raises PrivateFileError."""
     secret = secrets.token_urlsafe(32)
     known = {"user": user, "hash": _hashed(secret), "until": clock() + SECONDS}
-    write_private(data_dir / _FILE, (json.dumps(known) + "\n").encode())
+    write_private(data_dir / LINK_FILE, (json.dumps(known) + "\n").encode())
     return secret
 
 
 def redeem_link(data_dir: Path, secret: str, clock: Callable[[], float] = time.time) -> str | None:
     """Use up a link and return its user; None for a wrong secret, or a used or expired link."""
-    path = data_dir / _FILE
+    path = data_dir / LINK_FILE
     try:
         known = json.loads(path.read_bytes())
         user, expected, until = str(known["user"]), str(known["hash"]), float(known["until"])

@@ -13,11 +13,12 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from openmsmq.accounts.login_links import LINK_FILE
 from openmsmq.admin.jobs_file import JOBS_FILE
 from openmsmq.admin.web_address import ADDRESS_FILE
 from openmsmq.files.private import PrivateFileError, write_private
@@ -30,9 +31,9 @@ MANIFEST: Final = "backup.json"
 STORE: Final = "store"
 FORMAT: Final = 1
 _DATABASES: Final = (".sqlite",)
-#: Prefixes of files that are not copied: repair reports, logs, temporary files, and files that concern only this
-#: machine.
-_NOT_COPIED: Final = ("quarantine-", "audit", ".", JOBS_FILE, ADDRESS_FILE)
+#: Prefixes of files that are not copied: repair reports, logs, temporary files, login links (they would work twice),
+#: and files that concern only this machine.
+_NOT_COPIED: Final = ("quarantine-", "audit", ".", LINK_FILE, JOBS_FILE, ADDRESS_FILE)
 _PIECE: Final = 1 << 20
 
 
@@ -77,7 +78,8 @@ def back_up(data_dir: Path, target: Path, time: str) -> BackupSummary:
         if Path(name).suffix in _DATABASES:
             _copy_database(data_dir / name, target / name)
         else:
-            _copy_file(data_dir / name, target / name)
+            with suppress(FileNotFoundError):  # the daemon has deleted it since it was listed
+                _copy_file(data_dir / name, target / name)
     report = fsck.verify(str(target / STORE))
     if not report.clean:
         raise BackupError(f"the log is damaged: {report.damages[0]}; `openmsmq fsck` with the daemon stopped says more")
@@ -185,9 +187,11 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    """Copy a file. Blocks of zeros, which make up most of the last segment, become holes."""
-    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file, source.open("rb") as content:
+    """Copy a file. Blocks of zeros, which make up most of the last segment, become holes.
+
+    Raises FileNotFoundError, and creates nothing, if the source does not exist.
+    """
+    with source.open("rb") as content, open(target, "xb", opener=_private) as file:
         while piece := content.read(_PIECE):
             if piece.strip(b"\0"):
                 file.write(piece)
@@ -195,6 +199,10 @@ def _copy_file(source: Path, target: Path) -> None:
                 file.seek(len(piece), os.SEEK_CUR)
         file.truncate(content.tell())
     _sync(target)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _sync(path: Path) -> None:
