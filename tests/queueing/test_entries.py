@@ -26,6 +26,7 @@ from openmsmq.queueing.entries import (
     ready_room,
     stored,
 )
+from queueing.columns import unpacked
 from seeds import chance
 
 LARGEST = 7 << 56 | (1 << 56) - 1
@@ -237,12 +238,13 @@ def test_columns(content: dict[int, Any], data: st.DataObject) -> None:
         deadlines.add(time + 1, key, 8)  # of another queue
     room = data.draw(st.none() | st.integers(0, 1000).map(ready_room))
     captured = filled(Entries, content).capture(room)
-    made = CapturedEntries(7, captured, left_out, deadlines.capture(), others).columns()
+    packed = CapturedEntries(7, captured, left_out, deadlines.capture(), others).packed()
     expected = filled(EntriesInPython, content)
     columns = EntriesInPython.columns(expected.capture(None), left_out, deadlines.capture().of_queue(7), others)
     times |= others
     expected.clear()  # what is captured is a copy
-    assert [column.tobytes() for column in (made.keys, made.locations, made.sizes, made.deadlines)] == list(columns)
+    assert (packed.keys, packed.locations, packed.sizes, packed.deadlines) == columns
+    made = unpacked(packed)
     assert list(made.keys) == sorted(made.keys)
     assert len(made) == sum(isinstance(content[key], int) for key in content.keys() - left_out)
     for kind in BOTH:
@@ -279,7 +281,8 @@ def test_nothing_is_kept() -> None:
         for key in list(entries)[3:500]:
             deadlines.add(9, key, 1)
         captured_deadlines = deadlines.capture(ready_room(30_000))
-        made = CapturedEntries(1, captured, set(list(entries)[:3]), captured_deadlines, times).columns()
+        packed = CapturedEntries(1, captured, set(list(entries)[:3]), captured_deadlines, times).packed()
+        made = unpacked(packed)
         assert len(made) == 1006 and made.find(17) is not None
         entries.places(list(entries), 0, 500, 1 << 30)
         with pytest.raises(KeyError):

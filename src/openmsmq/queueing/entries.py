@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from openmsmq.model.lookup_id import LAST_SEQUENCE
 from openmsmq.queueing.deadlines import CapturedDeadlines
-from openmsmq.store import QueueColumns
+from openmsmq.store import PackedColumns
 
 LOCATION_BITS: Final = 64
 LOCATION_MASK: Final = (1 << LOCATION_BITS) - 1
@@ -170,11 +170,11 @@ class CapturedEntries:
     deadlines: CapturedDeadlines
     others: dict[int, int]
 
-    def columns(self) -> QueueColumns:
+    def packed(self) -> PackedColumns:
         """Return the columns for the store. Takes about 250 ms for a million messages. Thread-safe."""
         deadlines = self.deadlines.of_queue(self.number)
         keys, locations, sizes, words = Entries.columns(self.captured, self.left_out, deadlines, self.others)
-        return QueueColumns(array("Q", keys), array("Q", locations), array("I", sizes), array("Q", words))
+        return PackedColumns(keys, locations, words, sizes)
 
 
 LARGE: Final = 1 << 16  # entries; smaller queues need no buffer allocated in advance

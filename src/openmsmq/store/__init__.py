@@ -1,6 +1,6 @@
 """The durable log of a queue manager: docs/store-format.md describes it."""
 
-from openmsmq.store.columns import QueueColumns
+from openmsmq.store.columns import PackedColumns, QueueColumns
 from openmsmq.store.errors import (
     DamagedRecord,
     DamagedStore,
@@ -27,6 +27,7 @@ __all__ = [
     "Move",
     "Operation",
     "OsVfs",
+    "PackedColumns",
     "Prepared",
     "Put",
     "QueueColumns",

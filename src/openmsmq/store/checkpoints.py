@@ -13,7 +13,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from openmsmq.store.columns import Capture, QueueColumns
+from openmsmq.store.columns import Capture, PackedColumns, QueueColumns
 from openmsmq.store.errors import StoreError
 from openmsmq.store.frames import VERSION, Codec, check_version
 from openmsmq.store.replay import LogState
@@ -47,7 +47,7 @@ def encode(codec: Codec, state: LogState, captured: Iterable[tuple[int, Capture]
     Raises:
         StoreError: columns differ in length.
     """
-    queues = {queue: columns for queue, capture in captured if len(columns := capture.columns())}
+    queues = {queue: packed for queue, capture in captured if len(packed := capture.packed())}
     pieces: list[bytes | memoryview] = []
     for number, counts in sorted(state.written.items()):
         pieces.append(_SEGMENT.pack(number, *counts))
@@ -55,12 +55,12 @@ def encode(codec: Codec, state: LogState, captured: Iterable[tuple[int, Capture]
         pieces += (_DEFINITION.pack(state.definition_locations[name], len(name), len(value)), name, value)
     for transaction, (note, location) in state.prepared.items():
         pieces += (_PREPARED.pack(location, transaction, len(note)), note)
-    for queue, columns in queues.items():
-        pieces += _encode_queue(0, queue, columns)
+    for queue, packed in queues.items():
+        pieces += _encode_queue(0, queue, packed)
     pending = 0
     for transaction, parts in state.pending.items():
         for queue, columns in parts.items():
-            pieces += _encode_queue(transaction, queue, columns)
+            pieces += _encode_queue(transaction, queue, columns.packed())
             pending += 1
     header = _HEADER.pack(
         _MAGIC, VERSION, codec.segment_size, codec.identity, state.position, state.high_key,
@@ -197,13 +197,12 @@ class Checkpoints:
             self._vfs.close(handle)
 
 
-def _encode_queue(transaction: int, queue: int, columns: QueueColumns) -> list[bytes | memoryview]:
-    pieces: list[bytes | memoryview] = [_QUEUE.pack(transaction, queue, len(columns))]
-    for column in (columns.keys, columns.locations, columns.deadlines, columns.sizes):
-        if len(column) != len(columns):
-            raise StoreError(f"columns of queue {queue} differ in length")
-        pieces.append(memoryview(column).cast("B"))
-    return pieces
+def _encode_queue(transaction: int, queue: int, columns: PackedColumns) -> tuple[bytes | memoryview, ...]:
+    rows = len(columns)
+    if {len(columns.keys), len(columns.locations), len(columns.deadlines), 2 * len(columns.sizes)} != {8 * rows}:
+        raise StoreError(f"columns of queue {queue} differ in length")
+    head = _QUEUE.pack(transaction, queue, rows)
+    return head, columns.keys, columns.locations, columns.deadlines, columns.sizes
 
 
 def _decode_columns(view: memoryview, offset: int, rows: int) -> tuple[QueueColumns, int]:

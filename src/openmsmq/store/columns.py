@@ -34,9 +34,10 @@ class QueueColumns:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def columns(self) -> QueueColumns:
-        """See `Capture`."""
-        return self
+    def packed(self) -> PackedColumns:
+        """Return the bytes of the columns, without copying them; see `Capture`."""
+        parts = [memoryview(column).cast("B") for column in (self.keys, self.locations, self.deadlines, self.sizes)]
+        return PackedColumns(*parts)
 
     def append(self, key: int, location: int, size: int, deadline: int) -> None:
         """Add a message at the end; the caller ensures the order."""
@@ -99,10 +100,23 @@ class QueueColumns:
         return row if row < len(self.keys) and self.keys[row] == key else None
 
 
+@dataclass(frozen=True, slots=True)
+class PackedColumns:
+    """The bytes of the columns of a queue: 8 for each item of a column, 4 for a size."""
+
+    keys: bytes | memoryview
+    locations: bytes | memoryview
+    deadlines: bytes | memoryview
+    sizes: bytes | memoryview
+
+    def __len__(self) -> int:
+        return len(self.sizes) // 4
+
+
 class Capture(Protocol):
     """Snapshot of the live messages of one queue for a checkpoint."""
 
-    def columns(self) -> QueueColumns:
+    def packed(self) -> PackedColumns:
         """Return the columns, sorted by key. Call once; thread-safe."""
 
 
