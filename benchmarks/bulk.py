@@ -92,14 +92,14 @@ def measure(daemon: Daemon, count: int, load: float) -> str:
         alone = pool.submit(latencies, daemon.port, SECONDS).result()
         readers = [pool.submit(browse_for, port, part, SECONDS + 1) for part in parts]
         time.sleep(0.5)
-        beside = pool.submit(latencies, daemon.port, SECONDS).result()
+        loaded = pool.submit(latencies, daemon.port, SECONDS).result()
         streamed = sum(reader.result() for reader in readers) / (SECONDS + 1)
         timed("receive: claims of 100,000, removal included", receive)
-    return report(count, load, rows, alone, beside, streamed)
+    return report(count, load, rows, alone, loaded, streamed)
 
 
 def report(
-    count: int, load: float, rows: list[tuple[str, float]], alone: list[float], beside: list[float], streamed: float
+    count: int, load: float, rows: list[tuple[str, float]], alone: list[float], loaded: list[float], streamed: float
 ) -> str:
     lines = [
         results.BULK,
@@ -116,7 +116,7 @@ def report(
         f"| express send, one connection, {SECONDS:.0f} s | sends per second | p50 µs | p99 µs | longest ms |",
         "|---|--:|--:|--:|--:|",
         _latency("alone", alone),
-        _latency(f"while two readers stream ({streamed:,.0f} rows per second)", beside),
+        _latency(f"while two readers stream ({streamed:,.0f} rows per second)", loaded),
         "",
     ]  # fmt: skip
     return "\n".join(lines)

@@ -105,7 +105,7 @@ class ToyStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return {"at": 0}
 
-    def latestOffset(self, *_: Any) -> dict[str, Any]:  # an unchanged offset means that there are no more rows
+    def latestOffset(self, *_: Any) -> dict[str, Any]:  # an unchanged offset means the end
         self.at = min(self.count, self.at + self.batch)
         return {"at": self.at}
 
@@ -369,8 +369,8 @@ def report(
         f"{systems.machine()}, Python {platform.python_version()}, PySpark {pyspark.__version__}, pyarrow",
         f"{pa.__version__}; {count:,} recoverable messages with a body of 1 KiB, two partitions. Spark, its Python",
         "workers, the Flight process and the daemon share the processors. The toy makes rows of the same columns",
-        "in memory, or drops them, in the same run; of each the best one of three rounds, in turns, after two that",
-        "do not count. The bars were set on a machine whose toy, with few columns, read 778,000 rows a second,",
+        "in memory, or drops them, in the same run; of each the best of three alternating rounds, after two that do",
+        "not count. The bars were set on a machine whose toy, with few columns, read 778,000 rows a second,",
         "streamed 255,000 to noop and 120,000 to Parquet, and wrote 300,000; the second bar is the ratio to that toy,",
         f"and counts for more. The load average was {load:.1f} at the start.",
         "",
@@ -382,8 +382,8 @@ def report(
             for f in figures
         ),
         "",
-        "The connector in Java and others, in turns in the same run; the Python source here selects columns by a",
-        "query, as most users do, and so makes all of them:",
+        "The connector in Java and others, in alternating rounds of the same run; the Python source here selects",
+        "columns by a query, as most users do, and so makes all of them:",
         "",
         "| | connector, rows per second | compared with | rows per second | ratio | bar | |",
         "|---|--:|---|--:|--:|--:|---|",

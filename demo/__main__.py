@@ -153,7 +153,7 @@ class Collected(NamedTuple):
 
     seconds: float
     received: list[tuple[str, Record]]
-    given_up: int
+    abandoned: int
 
 
 def collect(run: Callable[..., None], daemon: Daemon, queues: dict[str, bool], expected: int) -> Collected:
@@ -164,14 +164,14 @@ def collect(run: Callable[..., None], daemon: Daemon, queues: dict[str, bool], e
     process.start()
     theirs.close()
     received: list[tuple[str, Record]] = []
-    given_up = 0
+    abandoned = 0
     started = time.monotonic()
     with progress_bar() as bar:
         task = bar.add_task("receiving", total=expected, rate="")
         with contextlib.suppress(EOFError):
             while (item := mine.recv()) is not None:
                 if item == receiver.GIVEN_UP:
-                    given_up += 1
+                    abandoned += 1
                     continue
                 received.append(item)
                 if len(received) % 100 == 0:
@@ -181,7 +181,7 @@ def collect(run: Callable[..., None], daemon: Daemon, queues: dict[str, bool], e
     process.join()
     if process.exitcode:
         raise SystemExit("a receiver failed")
-    return Collected(time.monotonic() - started, received, given_up)
+    return Collected(time.monotonic() - started, received, abandoned)
 
 
 def prove(wanted: list[str], received: list[tuple[str, Record]]) -> tuple[int, int, int]:
@@ -199,8 +199,8 @@ def prove(wanted: list[str], received: list[tuple[str, Record]]) -> tuple[int, i
             lost += 1
         elif contents[record.path] != record:
             changed += 1
-    doubled = sum(count - 1 for count in counts.values())
-    return lost, doubled, changed
+    duplicated = sum(count - 1 for count in counts.values())
+    return lost, duplicated, changed
 
 
 def progress_bar() -> Progress:
@@ -256,7 +256,7 @@ def run(directory: Path, count: int) -> int:
     arrived, exchanging = exchange(directory / "exchange", texts)
     received = near.received + far.received
     console.print(f"  received {len(received):,} messages; walking {ROOT} again …")
-    lost, doubled, changed = prove(wanted, received)
+    lost, duplicated, changed = prove(wanted, received)
     by_target = {
         target.queue.rpartition(chr(92))[2]: records[index :: len(TARGETS)] for index, target in enumerate(TARGETS)
     }
@@ -267,7 +267,7 @@ def run(directory: Path, count: int) -> int:
     for name, count, seconds in (
         (f"sent, durable, {len(TARGETS)} senders, one kill -9", len(records), sending),
         ("received by MS-MQMP, durable, 1 receiver", len(near.received), near.seconds),
-        (f"received by MS-MQRR, {far.given_up} reads given up first", len(far.received), far.seconds),
+        (f"received by MS-MQRR, {far.abandoned} reads given up first", len(far.received), far.seconds),
         ("journals to Parquet, Spark's start included", archived, archiving),
         ("sent on by MS-MQQB, in transactions, one kill -9", len(arrived), exchanging),
     ):
@@ -278,10 +278,10 @@ def run(directory: Path, count: int) -> int:
     console.print(f"changed on disk meanwhile: {changed}")
     console.print("sent on: " + ("all once and in order" if arrived == texts else f"{len(arrived)} of {len(texts)}"))
     console.print(f"traffic report: {REPORT}; archive and report " + ("; ".join(faults) or "agree with what was sent"))
-    passed = not lost and not doubled and len(received) == len(records) and far.given_up > 0 and not any(codes)
+    passed = not lost and not duplicated and len(received) == len(records) and far.abandoned > 0 and not any(codes)
     passed = passed and not faults and arrived == texts
     verdict = "PASSED" if passed else "FAILED"
-    console.print(f"demo {verdict}: {lost} lost, {doubled} doubled, in {time.monotonic() - started:.0f} s")
+    console.print(f"demo {verdict}: {lost} lost, {duplicated} duplicated, in {time.monotonic() - started:.0f} s")
     return 0 if passed else 1
 
 

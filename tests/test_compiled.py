@@ -108,7 +108,7 @@ def test_the_log_of_a_daemon_says_whether_it_runs_native_code(tmp_path: Path) ->
         assert f": openmsmq {openmsmq.__version__}, {HOW_IT_RUNS}\n" in daemon.log
 
 
-@pytest.mark.skipif(HOW_IT_RUNS == "interpreted", reason="what uses io_uring is machine code")
+@pytest.mark.skipif(HOW_IT_RUNS == "interpreted", reason="io_uring needs the compiled module")
 def test_a_compiled_daemon_uses_io_uring_or_logs_why_the_kernel_refuses(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         opened = [os.path.realpath(path) for path in Path(f"/proc/{daemon.pid}/fd").iterdir()]

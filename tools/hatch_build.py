@@ -1,6 +1,6 @@
 """The build hook: adds modules generated from IDL to all distributions, and extension modules to openmsmq.
 
-`OPENMSMQ_BUILD` in the environment says what to make: `native` fails where a wheel with machine code can't be built,
+`OPENMSMQ_BUILD` in the environment says what to make: `native` fails where a compiled wheel can't be built,
 `pure` does not try. If it is unset, a wheel is pure if there is no C compiler or Python headers, with a warning. An
 editable install does not build extension modules: `make` builds them next to the sources (native.py).
 
@@ -71,7 +71,7 @@ class NativeModules(BuildHookInterface):  # type: ignore[type-arg, misc]
         cannot be built."""
         wanted = os.environ.get("OPENMSMQ_BUILD", "")
         if wanted not in ("", "native", "pure"):
-            raise RuntimeError(f"OPENMSMQ_BUILD={wanted}: known are native and pure")
+            raise RuntimeError(f"OPENMSMQ_BUILD={wanted}: allowed: native, pure")
         if wanted == "pure":
             return "OPENMSMQ_BUILD=pure"
         lacking: str | None = native.lacking()

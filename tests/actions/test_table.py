@@ -45,7 +45,7 @@ BY_HAND = {
     "adopt plan": "it reads at two queue managers",
     "adopt run": "it reads at two queue managers",
     "adopt verify": "it reads at two queue managers",
-    "machine show": "it shows properties as a queue manager has them, whatever they are",
+    "machine show": "it shows properties of any name that a queue manager has",
     "machine connect": "HTTP does not have it",
     "machine disconnect": "HTTP does not have it",
     "machine tidy": "HTTP does not have it",

@@ -44,7 +44,7 @@ def test_a_family_that_is_given_has_all_its_labels_and_one_that_is_not_is_not_th
     found = samples(render({"messages": {}, "messages_dead_total": {}}))
     assert found['openmsmq_messages{kind="queue"}'] == 0
     assert {f'openmsmq_messages_dead_total{{reason="{reason.slug}"}}' for reason in REASONS} <= set(found)
-    assert not any("retries" in series or "disk_free" in series for series in found), "what nobody counts is no zero"
+    assert not any("retries" in series or "disk_free" in series for series in found), "not counted, so left out"
 
 
 def test_figures_are_shown_with_their_labels() -> None:
@@ -89,7 +89,7 @@ def test_no_name_occurs_twice() -> None:
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        ({"colour": 1}, "unknown metric .colour."),
+        ({"color": 1}, "unknown metric .color."),
         ({"handles": {("a",): 1}}, "labels are none"),
         ({"sessions": 1}, "labels are protocol"),
         ({"store_sync_duration_seconds": 1}, "is a histogram"),

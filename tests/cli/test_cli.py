@@ -300,7 +300,7 @@ def test_copy_keeps_and_move_removes_the_messages(run):
     ("arguments", "code", "said"),
     [
         (("queue", "create", "a;b,c"), 1, "MQ_ERROR_ILLEGAL_QUEUE_PATHNAME"),
-        (("queue", "set", "x", "colour=red"), 2, "PROPERTY=VALUE with one of"),
+        (("queue", "set", "x", "color=red"), 2, "PROPERTY=VALUE with one of"),
         (("send", "x", "body", "--file", "/etc/hostname"), 2, "not both"),
         (("send", "x", "y", "--priority", "9"), 2, "0<=x<=7"),
         (("queue", "list", "--port", "1"), 6, "refused"),

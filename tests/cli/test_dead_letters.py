@@ -135,22 +135,22 @@ def test_a_dead_letter_is_changed_and_sent_elsewhere(run: Run) -> None:
     run("queue", "create", "wrong")
     run("queue", "create", "right")
     dying(run, "wrong", 1)
-    run("dlq", "resend", "--meant-for", "wrong", "--to", "right", "--set-label", "mended", "--set-text", "new",
+    run("dlq", "resend", "--meant-for", "wrong", "--to", "right", "--set-label", "corrected", "--set-text", "new",
         "--ttl", "60")  # fmt: skip
     (message,) = messages(run, "right")
-    assert (message["label"], message["decoded"]["value"]) == ("mended", "new")
+    assert (message["label"], message["decoded"]["value"]) == ("corrected", "new")
     assert meant_for(run, "wrong") == []
 
 
 def test_a_message_is_changed_in_an_editor(run: Run, tmp_path) -> None:
     run("queue", "create", "edited")
-    run("send", "edited", "colour", "--label", "old")
+    run("send", "edited", "grey", "--label", "old")
     editor = tmp_path / "editor"
-    editor.write_text('#!/bin/sh\nsleep 1.1\nsed -i \'s/colour/color/; s/"old"/"new"/\' "$1"\n')
+    editor.write_text('#!/bin/sh\nsleep 1.1\nsed -i \'s/grey/gray/; s/"old"/"new"/\' "$1"\n')
     editor.chmod(0o755)
     run("msg", "resend", "edited", "--all", "--edit", EDITOR=str(editor))
     (message,) = messages(run, "edited")
-    assert (message["label"], message["decoded"]["value"]) == ("new", "color")
+    assert (message["label"], message["decoded"]["value"]) == ("new", "gray")
 
 
 def test_journals_are_listed_shown_and_sent_again(run: Run) -> None:

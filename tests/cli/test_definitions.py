@@ -85,7 +85,7 @@ def of_queue(**members: object) -> str:
         ("[" * 100_000, "nested too deeply"),
         ("{}", "format 1"),
         ("[1]", "format 1"),
-        ('{"format": 1, "colour": 1}', "'colour' is unknown"),
+        ('{"format": 1, "color": 1}', "'color' is unknown"),
         ('{"format": 1, "format": 1}', "'format' is given twice"),
         ('{"format": 1, "queues": [{"name": "a", "name": "b"}]}', "'name' is given twice"),
         ('{"format": 1, "queues": [{"name": "a"}, {"name": "A"}]}', "duplicate name"),

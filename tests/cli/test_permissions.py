@@ -57,8 +57,8 @@ def test_a_user_gets_the_right_to_send_and_loses_it(run: Run) -> None:
 
 def test_without_a_domain_a_domain_user_is_a_local_user_and_a_line_says_so(service: Daemon) -> None:
     environment = {**at(service), "OPENMSMQ_PASSWORD": "Secret#1", "OPENMSMQ_DATA_DIR": str(service.directory)}
-    checked("queue", "create", "of-whom", "--user", "chief", **environment)
-    ended = invoke("queue", "grant", "of-whom", "ELSE\\alice", "send", "--dry-run", "--user", "chief", **environment)
+    checked("queue", "create", "granted", "--user", "chief", **environment)
+    ended = invoke("queue", "grant", "granted", "ELSE\\alice", "send", "--dry-run", "--user", "chief", **environment)
     assert ended.code == 0
     assert "looking up ELSE\\alice in" in ended.stderr and "directory_domain is set" in ended.stderr
 

@@ -203,7 +203,7 @@ def test_a_disconnected_client_receives_no_message() -> None:
 
 
 def test_nothing_is_written_to_a_socket_that_its_transport_has_closed() -> None:
-    """Its descriptor may belong to another connection by then."""
+    """The descriptor may belong to another connection by then."""
 
     def work() -> None:
         local = filled()

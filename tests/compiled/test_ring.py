@@ -234,7 +234,7 @@ else:
     sys.exit("three files were submitted")
 assert ring.submit([fine] * 2) == 2
 ring.wait()
-assert ring.completed() == (0, 0)  # no entry of those that are no files
+assert ring.completed() == (0, 0)  # no entry of the objects that are not files
 """)
 
 

@@ -196,7 +196,7 @@ def test_a_failing_server_is_retried_until_a_limit(tmp_path: Path, caplog: pytes
         hook(tmp_path, receiver.url, clock).deliver()
         assert len(receiver.got) == TRIES and "was not delivered" in caplog.text
         hook(tmp_path, receiver.url, clock).deliver()
-        assert len(receiver.got) == TRIES, "what is given up is over"
+        assert len(receiver.got) == TRIES, "there is no attempt after the last one"
 
 
 def test_a_redirect_is_not_followed(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_cursor_of_another_order_or_by_somebody_else_is_refused(client: Client
 @pytest.mark.parametrize(
     ("document", "pointer"),
     [
-        ({"name": "x", "colour": "red"}, "/colour"),
+        ({"name": "x", "color": "red"}, "/color"),
         ({"name": "x", "transactional": 1}, "/transactional"),
         ({"name": "x", "quota": True}, "/quota"),
         ({"name": "x", "quota": "1"}, "/quota"),
@@ -110,7 +110,7 @@ def test_text_that_is_not_json_is_refused(client: Client, text: bytes) -> None:
 
 
 def test_unknown_and_repeated_parameters_are_refused(client: Client) -> None:
-    assert refused(400, client, "GET", "/queues", colour="red")["errors"][0]["pointer"] == "colour"
+    assert refused(400, client, "GET", "/queues", color="red")["errors"][0]["pointer"] == "color"
     assert client.ask("GET", "/queues?limit=1&limit=2").status == 400
     assert client.ask("GET", "/overview?x=1").status == 400
 
@@ -232,7 +232,7 @@ def test_metrics_are_what_prometheus_reads(client: Client, queue: str, daemon: D
     assert families["openmsmq_disk_free_bytes"].samples[0].value > 0
     assert families["openmsmq_store_epoch"].samples[0].value == 0
     assert families["openmsmq_store_size_bytes"].samples[0].value > 0
-    assert "private$" not in answer.text, "names of queues are for whoever may see them"
+    assert "private$" not in answer.text, "queue names are only for users with access to the queues"
 
 
 @pytest.mark.parametrize("family", ["messages", "windows", "readers"])

@@ -225,14 +225,14 @@ def test_a_certificate_that_nobody_trusts_gets_no_token(tmp_path: Path) -> None:
         plain = invoke("handle", "list", "--url", address.replace("https", "http"), **given)
         assert plain.code == UNREACHABLE and "are scheme, host and port right" in plain.stderr
         # The certificate that the daemon writes into its address file is trusted, and no other.
-        beside = {**given, "OPENMSMQ_DATA_DIR": str(daemon.directory)}
-        assert invoke("handle", "list", **beside).code == 0
+        local = {**given, "OPENMSMQ_DATA_DIR": str(daemon.directory)}
+        assert invoke("handle", "list", **local).code == 0
         file = daemon.directory / ADDRESS_FILE
         file.write_text(json.dumps({"url": address, "certificate": str(other)}))
-        ended = invoke("handle", "list", **beside)
+        ended = invoke("handle", "list", **local)
         assert ended.code == UNREACHABLE and "its certificate is not trusted" in ended.stderr
         file.write_text("{")
-        assert "restart the daemon to write it again" in invoke("handle", "list", **beside).stderr
+        assert "restart the daemon to write it again" in invoke("handle", "list", **local).stderr
 
 
 # -- handles -------------------------------------------------------------------------------------------------------

@@ -262,9 +262,9 @@ def test_definitions_are_written_compared_and_made_on_another_machine(both: Loca
     Client(both.daemon).post("/queues", name="defined", label="Defined")
     by_rpc = {**at(both.daemon), "OPENMSMQ_PASSWORD": PASSWORD, "OPENMSMQ_DATA_DIR": str(both.daemon.directory)}
     for local in ((), ("--local",)):
-        beside = invoke("definitions", "export", *local, "--user", ADMINISTRATOR, **by_rpc)
+        direct = invoke("definitions", "export", *local, "--user", ADMINISTRATOR, **by_rpc)
         there = both.there("definitions", "export", *local)
-        assert there.code == beside.code == 0 and json.loads(there.stdout) == json.loads(beside.stdout)
+        assert there.code == direct.code == 0 and json.loads(there.stdout) == json.loads(direct.stdout)
     file = tmp_path / "definitions.json"
     assert both.there("definitions", "export", str(file), "--local").code == 0
     assert both.there("definitions", "diff", str(file), "--local") == (0, "", "")
@@ -289,10 +289,10 @@ def test_definitions_are_written_compared_and_made_on_another_machine(both: Loca
     both.there("user", "group", "remove", "packers")
     ended = both.there("definitions", "export", "--local", token=secret_of(both, USER, "administrator", "definitions"))
     assert ended.code == DENIED
-    beside = invoke("definitions", "export", "--host", "127.0.0.1", OPENMSMQ_URL="http://127.0.0.1:1", **{
+    direct = invoke("definitions", "export", "--host", "127.0.0.1", OPENMSMQ_URL="http://127.0.0.1:1", **{
         **at(both.daemon), "OPENMSMQ_PASSWORD": PASSWORD, "OPENMSMQ_USER": ADMINISTRATOR
     })  # fmt: skip
-    assert beside.code == 0, "what is typed goes before the URL of the environment"
+    assert direct.code == 0, "what is typed goes before the URL of the environment"
 
 
 def test_an_import_that_is_not_what_was_planned_is_said(

@@ -70,7 +70,7 @@ def test_messages_are_found_by_label_body_and_identifier(client: Client, queue: 
     assert labels(client, queue, text="order") == ["Order 1", "order 2", "other"]
     chosen = client.messages(queue)[2]["id"]
     assert labels(client, queue, find=chosen) == ["refund"]
-    assert labels(client, queue, find=chosen[1:8]) == [], "a short text is no part of an identifier"
+    assert labels(client, queue, find=chosen[1:8]) == [], "a short text is not searched in identifiers"
     assert labels(client, queue, newer=3600) != [] and labels(client, queue, older=3600) == []
     assert labels(client, queue, find="nothing") == []
     assert "msg find" in client.get(f"/queues/{queue}/messages", find="it's")["command"]

@@ -80,7 +80,7 @@ def test_one_message_is_chosen_by_its_identifier(client: Client, queue: str) -> 
         ({"act": "delete", "all": True, "to": "x"}, "/to"),
         ({"act": "return", "all": True}, "/act"),
         ({"act": "delete", "where": {"reason": "boredom"}}, "/where/reason"),
-        ({"act": "delete", "where": {"colour": 1}}, "/where/colour"),
+        ({"act": "delete", "where": {"color": 1}}, "/where/color"),
         ({"act": "burn", "all": True}, "/act"),
         ({"act": "delete", "all": True, "limit": 1001}, "/limit"),
     ],

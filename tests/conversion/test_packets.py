@@ -89,7 +89,7 @@ def test_a_message_without_a_chosen_cipher_travels_with_the_default_one() -> Non
 
 
 def test_a_message_without_a_chosen_hash_travels_with_the_default_one() -> None:
-    """As for ciphers: SHA-1 is the default, also in unsigned packets."""
+    """SHA-1 is the default, also in unsigned packets."""
     assert user_message_of(Message(b"x")).properties.hash_algorithm == 0x8004
 
 

@@ -1,4 +1,4 @@
-"""Only the user for whom an object was made can use it, even if others know its IPID."""
+"""Only the user who created an object can use it, even if others know its IPID."""
 
 from __future__ import annotations
 

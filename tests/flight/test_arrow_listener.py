@@ -77,7 +77,7 @@ def test_messages_are_selected_by_their_time_of_arrival(plane: Plane) -> None:
         ({"read": {"queue": "q"}, "op": 1}, HResult.MQ_ERROR_INVALID_PARAMETER, "a request of ['op', 'read']"),
         ({"read": {"queue": "q"}, "write": {}}, HResult.MQ_ERROR_INVALID_PARAMETER, "a request of ['read', 'write']"),
         ({"write": {"sink": "s"}}, HResult.MQ_ERROR_INVALID_PARAMETER, "batch"),
-        ({"read": {"queue": "q", "colour": 1}}, HResult.MQ_ERROR_INVALID_PARAMETER, "no argument 'colour'"),
+        ({"read": {"queue": "q", "color": 1}}, HResult.MQ_ERROR_INVALID_PARAMETER, "no argument 'color'"),
         ({"read": {"queue": "q", "start": -1}}, HResult.MQ_ERROR_INVALID_PARAMETER, "start is -1"),
         ({"read": {"queue": "q", "columns": ["x"]}}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, "columns 'x'"),
         ({"read": {"queue": "nowhere"}}, HResult.MQ_ERROR_QUEUE_NOT_FOUND, "nowhere"),

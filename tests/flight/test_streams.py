@@ -410,15 +410,15 @@ def test_users_and_access_checks_are_those_of_the_queue_manager(tmp_path: Path) 
 def test_an_unknown_queue_action_or_column_is_named(plane: Plane) -> None:
     with pytest.raises(QueueNotFound, match="nowhere"):
         plane.labels("nowhere")
-    with pytest.raises(MsmqError, match=r"colour.*there are queue"):
-        plane.table(columns=["colour"])
+    with pytest.raises(MsmqError, match=r"color.*there are queue"):
+        plane.table(columns=["color"])
     with pytest.raises(MsmqError, match="source 'elsewhere'"):
         plane.labels(source="elsewhere")
     raw = flight.connect(f"grpc://127.0.0.1:{plane.port}")
     with pytest.raises(flight.FlightServerError, match="no action 'dance'"):
         list(raw.do_action(flight.Action("dance", b"")))
-    with pytest.raises(flight.FlightServerError, match="no argument 'colour'"):
-        list(raw.do_action(flight.Action("position", b'{"colour": 1}')))
+    with pytest.raises(flight.FlightServerError, match="no argument 'color'"):
+        list(raw.do_action(flight.Action("position", b'{"color": 1}')))
 
 
 def test_a_stream_continues_when_messages_are_taken_meanwhile(plane: Plane) -> None:

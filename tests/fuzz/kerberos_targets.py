@@ -22,7 +22,7 @@ REFUSED, MIC = 0xFF, bytes(28)
 
 
 class Flag(IntFlag):
-    """As in RFC 2744 and [MS-KILE] 3.4.5.1."""
+    """Flags of a security context (RFC 2744 5.19, [MS-KILE] 3.4.5.1)."""
 
     delegate_to_peer = 1
     mutual_authentication = 2

@@ -37,8 +37,8 @@ if IS_COMPILED:
 
 
 def fuzz_headers_c(data: bytes) -> None:
-    """The offset of a request in one byte, its maximum size in two, then the bytes. A request that is found is that of
-    the general decoder; one that is not found is no request of one fragment without a verifier."""
+    """The offset of a request in one byte, its maximum size in two, then the bytes. If one is found, it is that
+    of the general decoder; if none is found, there is no request of one fragment without a verifier."""
     at, most, data = (data[0] if data else 0), int.from_bytes(data[1:3], "little"), data[3:]
     found = request(data, at, most)
     assert found == request_in_python(data, at, most)

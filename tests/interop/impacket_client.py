@@ -69,7 +69,7 @@ class Client:
         self.dce.disconnect()
 
     def call(self, name: str, uuid: bytes | None = None, **values: Any) -> Any:
-        """Return the response of an operation, whatever its result. `uuid` is sent as object UUID."""
+        """Return the response of an operation, also if it failed. `uuid` is sent as object UUID."""
         dce = self.second if name in _SECOND else self.dce
         return dce.request(calls.request(name, **values), uuid, checkError=False)
 

@@ -198,7 +198,7 @@ def test_a_live_sender_of_transactions_is_known_before_and_after_the_move_and_ke
         assert "transactional messages come from 1 queue manager" in said
         shadow(move, "orders")
         assert bodies(move.new, r".\private$\orders") == ["0", "1"]
-        assert senders(move.new) == [], "a relay is no queue manager that sends in order"
+        assert senders(move.new) == [], "a relay is not a queue manager that sends in order"
         send_in_order(sender, "2", "3")
         eventually(lambda: bodies(move.new, r".\private$\orders") == ["0", "1", "2", "3"])
         eventually(lambda: not waiting(sender))

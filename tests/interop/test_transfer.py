@@ -346,7 +346,7 @@ def test_wrong_counts_end_the_session_after_the_message(port: int, qm: openmsmq.
 
 
 def test_frame_7_of_section_4_is_read_up_to_its_truncation(port: int, qm: openmsmq.QueueManager) -> None:
-    """Its head as printed (4.1.7), with a body of the stated length and a send time that has not expired."""
+    """The headers are as printed in section 4.1.7; the body has the stated length, and the message has not expired."""
     qm.create_queue(".\\private$\\frame7")
     sid = bytes.fromhex("010500000000000515000000") + bytes(16)
     frame = Message(
@@ -364,7 +364,7 @@ def test_frame_7_of_section_4_is_read_up_to_its_truncation(port: int, qm: openms
 
 
 def test_the_daemons_packets_conform_to_the_specification(qm: openmsmq.QueueManager) -> None:
-    """As the acceptor: every header that a message can have; the checker reads each packet."""
+    """The daemon is the acceptor; messages have every possible header, and the checker reads each packet."""
     with socket.create_server((PEER, PEER_PORT)) as listener:
         with qm.open("DIRECT=TCP:127.0.71.9\\private$\\there", "send") as queue:
             queue.send("express", label="l", priority=5, application_tag=9)

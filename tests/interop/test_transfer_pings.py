@@ -61,7 +61,7 @@ def test_a_ping_is_answered_and_refused_at_the_session_limit(daemon: Daemon) -> 
         assert answer == ping(0xDEADBEEF, peer.server, flags=1), "RC is echoed, unused bits are not"
         for nothing in (b"", b"x" * 24, ping(1)[:-1], ping(1) + b"x"):
             made.sendto(nothing, (HOST, PING_PORT))
-        assert asked(made, ping(2)) == ping(2, peer.server), "and no answer to what is no ping"
+        assert asked(made, ping(2)) == ping(2, peer.server), "and invalid pings get no answer"
         with Peer(HOST, PORT, guid=b"\x78" * 16) as other:
             other.open()
             assert asked(made, ping(3)) == ping(3, peer.server, flags=2)

@@ -51,7 +51,7 @@ QMMGMT = "41208ee0-e970-11d1-9b9e-00e02c064c39"
 QM2QM = "1088a980-eae5-11d0-8d9b-00a02453c337"
 REMOTE_READ = "1a9134dd-7b39-45ba-ad88-44d01ca47f28"
 FEATURES = "6cb71c2c-9812-4540-0300-000000000000"  # [MS-RPCE] 2.2.2.14, with both bits
-# Of an odd length, so that the bindings in the response of ServerAlive2 ([MS-DCOM] 3.1.2.5.1.6) need no padding:
+# It has an odd length, so that the bindings in the response of ServerAlive2 ([MS-DCOM] 3.1.2.5.1.6) need no padding:
 # Wireshark does not align what follows them to 4 bytes (C706 14.2.2).
 COMPUTER = "CAPTURE"
 ACCESS_DENIED = 5
@@ -120,9 +120,9 @@ class Reading:
 
     def _place(self, layer: Layer) -> str:
         """Return the scenario, protocol, operation and sender, or the name of a place in any scenario. The layer of a
-        dissection that was given up has no fields; the one before it has them."""
-        beside = [other for other in self.layers if other.frame == layer.frame and other.name != "_ws.malformed"]
-        pdu = beside[-1] if layer.name == "_ws.malformed" else layer
+        failed dissection has no fields; the one before it has them."""
+        others = [other for other in self.layers if other.frame == layer.frame and other.name != "_ws.malformed"]
+        pdu = others[-1] if layer.name == "_ws.malformed" else layer
         if pdu.name == "dcerpc":
             header = dissected_header(pdu)
             if header.kind == REQUEST and not header.stub_length and header.security[1:2] == (PRIVACY,):

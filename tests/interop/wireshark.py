@@ -58,7 +58,7 @@ class Layer:
 
     @property
     def concerns(self) -> list[str]:
-        """The texts of warnings and errors; dissections that were given up are errors."""
+        """The texts of warnings and errors, which include failed dissections."""
         experts = [part for part in self.element.iter("field") if part.get("name") == "_ws.expert"]
         severe = [expert for expert in experts if int(_shown(expert, "_ws.expert.severity")) >= WARNING]
         return [_shown(expert, "_ws.expert.message") for expert in severe]

@@ -241,7 +241,7 @@ class History:
     def _plain(self, queue: str, may_miss: int) -> Iterator[str]:
         seen = Counter(self.texts("received", queue) + self.left[queue])
         sent, possible = set(self.texts("sent", queue)), set(self.texts("send open", queue))
-        yield from (f"doubled {text[:20]}" for text, count in seen.items() if count > 1)
+        yield from (f"duplicate {text[:20]}" for text, count in seen.items() if count > 1)
         yield from (f"never sent {text[:20]}" for text in seen.keys() - sent - possible)
         lost = sent - seen.keys()
         if len(lost) > may_miss:
@@ -249,7 +249,7 @@ class History:
 
     def _transactional(self, queue: str, left: list[str], gone: set[str]) -> Iterator[str]:
         counts = Counter(left)
-        yield from (f"doubled {text[:20]}" for text, count in counts.items() if count > 1)
+        yield from (f"duplicate {text[:20]}" for text, count in counts.items() if count > 1)
         open_groups = self.groups("receive open", queue)
         tries = Counter(text for group in open_groups for text in group)
         for group in open_groups:

@@ -1,6 +1,6 @@
 """The daemon with a defect: `python broken.py serve ...`; BREAK names it. The checker has to refuse its histories.
 
-`slow` is no defect: a disk that begins to write 60 ms later, so that kills find much that is not acknowledged yet.
+`slow` is not a defect: a disk that begins to write 60 ms later, so that kills find much that is not acknowledged yet.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def break_slow() -> None:
 
 
 def break_removals() -> None:
-    """One removal in five is not stored, so the message comes again after a restart."""
+    """One removal in five is not stored, so the message exists again after a restart."""
     from openmsmq.store.log import Store
     from openmsmq.store.operations import Remove
 

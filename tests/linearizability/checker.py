@@ -8,7 +8,7 @@ out.
 What makes it fast enough for long histories:
 
 - Queues that no transaction joins are checked alone (Herlihy and Wing: linearizability is local).
-- Unknown sends and commits whose messages somebody received happened before that; other unknown sends are left out.
+- Unknown sends and commits whose messages were received happened before that; other unknown sends are left out.
 - Each value is sent once. If w was received while nobody could have taken or locked v, both of one priority,
   then w has to be placed before v. So the order of concurrent sends need not be guessed.
 - No unknown operation removes a message that an operation still to be placed has seen.
@@ -33,7 +33,7 @@ class Undecided(Exception):
 
 @dataclass
 class Verdict:
-    """What the search of the operations of some queues found."""
+    """Result of the search for an order of the operations of some queues."""
 
     queues: list[str]
     accepted: bool
@@ -109,7 +109,7 @@ def split(operations: Sequence[Operation]) -> Iterator[tuple[list[str], list[Ope
 
 
 def _windows(operations: Sequence[Operation]) -> list[Placed]:
-    """What has to be placed, by the time of calls, without what can be left out."""
+    """Return the operations to place, sorted by the time of their calls, without those that can be left out."""
     crashes = sorted(operation.call for operation in operations if operation.kind == "crash")
     certain = {o.transaction for o in operations if o.outcome == OK}
     # Messages that nobody was given still matter for what a claim or a lock found.
@@ -121,7 +121,7 @@ def _windows(operations: Sequence[Operation]) -> list[Placed]:
     for operation in operations:
         for value in operation.seen:
             seen[value] = min(seen.get(value, NEVER), operation.returned)
-    # When the first value of a transaction that somebody else received was received.
+    # When the first value of a transaction that another client received was received.
     sent_in: defaultdict[str | None, int] = defaultdict(lambda: NEVER)
     committed = {o.transaction for o in operations if o.kind == "commit" and o.outcome != FAILED}
     for operation in operations:
@@ -216,7 +216,7 @@ def _order_sends(placed: list[Placed]) -> None:
 
 
 class _Search:
-    """What has been placed is a pair: all below the first number, and bits of those from it on."""
+    """The operations placed so far are a pair: all below the first number, and one bit for each from there on."""
 
     def __init__(self, queues: list[str], operations: Sequence[Operation], most_steps: int) -> None:
         self.queues, self.count, self.most_steps = queues, len(operations), most_steps
@@ -267,7 +267,7 @@ class _Search:
         return placed.operation.outcome == UNKNOWN or placed.operation.kind in ("abort", "crash")
 
     def _over(self, base: int, bits: int, moment: int) -> tuple[int, int]:
-        """What is placed with what has been left out because its window is over: equal futures become equal."""
+        """Count optional operations whose window is over as placed, so that states with equal futures are equal."""
         index = base
         while index < len(self.placed) and self.placed[index].operation.call <= moment:
             placed = self.placed[index]
@@ -278,7 +278,7 @@ class _Search:
         return base + ones, bits >> ones
 
     def _candidates(self, base: int, bits: int, latest: int) -> list[int]:
-        """What may come next: nothing else to be placed has returned before its call."""
+        """Return the operations that may be next: no other one to be placed has returned before its call."""
         found, limit = [], NEVER
         for index in range(base, len(self.placed)):
             placed = self.placed[index]

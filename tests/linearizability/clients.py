@@ -67,7 +67,7 @@ class Addresses(Protocol):
 
 
 def _bound(port: int) -> Any:
-    """A TCP connection for DCE/RPC that does not wait for ever."""
+    """Return a TCP connection for DCE/RPC with a time limit."""
     rpc = transport.DCERPCTransportFactory(f"ncacn_ip_tcp:{HOST}[{port}]")
     rpc.set_connect_timeout(PATIENCE)
     dce = rpc.get_dce_rpc()

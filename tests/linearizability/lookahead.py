@@ -68,7 +68,7 @@ class Locks:
         return self.spans(operation, last_look)
 
     def spans(self, operation: Operation, last_look: int) -> list[tuple[int, int]]:
-        """When a message may be locked that somebody saw at `last_look` for the last time, if no commit removes it.
+        """Return when a message may be locked that was last seen at `last_look`, if no commit removes it.
 
         An unknown operation may begin its transaction after an abort "if open". Nothing ends the lock then, so nobody
         sees the message afterwards.

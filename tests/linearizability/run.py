@@ -32,7 +32,7 @@ STEPPED = (str(Path(__file__).with_name("stepped.py")),)
 
 
 class Recorder:
-    """What all clients did. Lists may be appended to by several threads."""
+    """The operations of all clients. Several threads may append to the lists."""
 
     def __init__(self) -> None:
         self.history: list[Operation] = []
@@ -289,7 +289,7 @@ class Worker(threading.Thread):
             self._until_it_ends(lambda: self.client.forget(values))
 
     def _claim_some(self) -> None:
-        """What becomes of a claim whose answer was lost is certain only after a release: that is repeated."""
+        """If the answer to a claim is lost, only a release makes its outcome certain: it is repeated."""
         self.transaction, most = f"claim {self._value()}", self.chance.randrange(1, 4)
         details: dict[str, Any] = {
             "queue": BULK,

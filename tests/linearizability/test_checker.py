@@ -120,7 +120,7 @@ BAD = {
     "an aborted receive comes too late": "s=a b.t r.t=a a.t r=- r=a",
     "an aborted receive is lost": "s=a b.t r.t=a a.t r=-",
     "an aborted receive loses its place": "s=a s=b b.t r.t=a a.t r=b r=a",
-    "a committed receive comes again": "s=a b.t r.t=a c.t r=a",
+    "a committed receive is repeated": "s=a b.t r.t=a c.t r=a",
     "two transactions have it": "s=a b.t r.t=a b.u r.u=a",
     "a lock is ignored": "s=a l.t=a r=a c.t",
     "a lock that stays": "s=a l.t=a a.t r=- r=a",
@@ -408,7 +408,7 @@ def test_every_damage_that_no_queue_can_do_is_refused() -> None:
 
 
 def test_random_damage_to_long_histories_is_mostly_refused() -> None:
-    """What is accepted may be right: two results of concurrent receives, say."""
+    """An accepted change may be valid, as when the results of concurrent receives are exchanged."""
     verdicts: Counter[bool] = Counter()
     chance = seeds.chance("random damage")
     for _ in range(120):

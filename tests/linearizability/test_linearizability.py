@@ -1,5 +1,5 @@
-"""What clients of all entrances see while the server is killed, stopped, cut off and replaced is what one queue with
-locks and transactions could have shown them."""
+"""While the server is killed, stopped, cut off and replaced, clients of all entrances see only what one queue with
+locks and transactions could show."""
 
 from __future__ import annotations
 

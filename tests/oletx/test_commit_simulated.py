@@ -1,4 +1,4 @@
-"""Two-phase commit on simulated networks: whatever crashes at any time, it is all or nothing, and no transaction
+"""Two-phase commit on simulated networks: after crashes at any time, all partners commit or none, and no transaction
 remains."""
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Reader:
         if end > len(self.data):
             left = len(self.data) - offset
             raise Violation(
-                header.section, f"{header.name}.{field}", offset, left, f"{width} bytes are wanted, so many are left"
+                header.section, f"{header.name}.{field}", offset, left, f"{width} bytes are needed, but fewer are left"
             )
         value: Any = self.data[offset:end]
         if width in INTEGERS:

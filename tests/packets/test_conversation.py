@@ -108,7 +108,7 @@ BROKEN: list[tuple[str, str, Steps]] = [
      [*OPENING, (FIRST, message(session=make.session_header(sent=0)))]),
     ("recoverable messages are counted", "SessionHeader.RecoverableMsgSeqNumber",
      [*OPENING, (FIRST, message(True)), (FIRST, acknowledging(sent=1))]),
-    ("express messages are no recoverable ones", "SessionHeader.RecoverableMsgAckFlags",
+    ("express messages are not acknowledged as recoverable ones", "SessionHeader.RecoverableMsgAckFlags",
      [*OPENING, (FIRST, message()), (SECOND, acknowledging(received=1, first=1, flags=1))]),
     ("no recoverable message is acknowledged before it is sent", "SessionHeader.RecoverableMsgAckFlags",
      [*OPENING, (FIRST, message(True)), (SECOND, acknowledging(received=1, first=1, flags=3))]),

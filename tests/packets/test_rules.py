@@ -207,7 +207,7 @@ broken("hashes are known", "MessagePropertiesHeader.HashAlgorithm", properties(h
 broken("a signature has a known hash", "MessagePropertiesHeader.HashAlgorithm",
        message(security=Security(signature=b"s" * 64), properties=Properties(hash=0x8005)))  # fmt: skip
 broken("the body is there", "MessagePropertiesHeader.MessageBody", properties(size=400))
-broken("nothing is beside the body", "BaseHeader.PacketSize", properties(size=0))
+broken("nothing follows the body", "BaseHeader.PacketSize", properties(size=0))
 padded = replace(UserMessage(), properties=Properties(label=b"", body=b"abc"))
 broken("the header is padded", "MessagePropertiesHeader (padding)",
        make.base(len(padded.encode()) - 1, PR=3) + padded.encode()[16:-1])  # fmt: skip

@@ -164,9 +164,9 @@ def test_a_sequence_is_never_evicted_and_others_wait(monkeypatch: pytest.MonkeyP
         assert sources.has_room(source, address)
         taken(sources, disk, source, address)
     another = sources.of(bytes([5]) * 16, queue, "", NONE)
-    assert not sources.has_room(another, "stranger") and sources.has_room(another, "somebody else")
+    assert not sources.has_room(another, "stranger") and sources.has_room(another, "another one")
     assert sources.has_room(sources.of(bytes([1]) * 16, queue, "", NONE), "stranger"), "it is known"
-    taken(sources, disk, another, "somebody else")
+    taken(sources, disk, another, "another one")
     late = sources.of(bytes([6]) * 16, queue, "", NONE)
     assert not sources.has_room(late, "known") and sources.knows(bytes([1]) * 16)
     gone = sources.of(bytes([2]) * 16, queue, "", NONE)

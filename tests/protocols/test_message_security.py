@@ -191,8 +191,8 @@ def test_what_cannot_be_verified_is_taken_as_unauthenticated_where_that_is_switc
 
 
 def test_what_is_signed_in_a_transaction_has_its_priority_and_delivery(server: SecureServer) -> None:
-    """[MS-MQDMPR] 3.1.7.1.27: priority 0 and recoverable, whatever the sender sets; the signature covers these
-    values."""
+    """[MS-MQDMPR] 3.1.7.1.27: priority 0 and recoverable, also if the sender sets other values; the signature
+    covers these values."""
     message = signed(direct("t"), priority=0, delivery_guarantee=1)
     message.priority, message.delivery_guarantee = 3, 0
     assert result(server, direct("t"), message, UOW) == H.MQ_OK
@@ -280,12 +280,12 @@ ELSEWHERE = "PRIVATE=aaaaaaaa-0000-0000-0000-000000000001\\00000009"
 
 
 def test_messages_for_other_machines_are_verified_there(server: SecureServer) -> None:
-    message = replace(signed(direct("q")), signature=b"of somebody else")
+    message = replace(signed(direct("q")), signature=b"of another one")
     assert result(server, ELSEWHERE, message) == H.MQ_OK
     queue = server.world.registry.outgoing_queue(parse_format_name(ELSEWHERE))
     assert queue is not None
     (waiting,) = server.world.messages(queue)
-    assert (waiting.signature, waiting.authentication_level) == (b"of somebody else", 0)
+    assert (waiting.signature, waiting.authentication_level) == (b"of another one", 0)
 
 
 def test_a_body_for_another_machine_needs_its_key(server: SecureServer) -> None:

@@ -97,7 +97,7 @@ def test_many_finished_deadlines_do_not_delay_a_lookup(heap_type: object) -> Non
     for key in range(3000):
         model.add(key, key)
     model.there.clear()
-    assert model.deadlines.next() == 1000  # of one that is over: whoever comes then asks again
+    assert model.deadlines.next() == 1000  # the deadline of a removed message; the caller asks again then
     assert model.deadlines.next() == 2000
     assert model.deadlines.next() is None
 

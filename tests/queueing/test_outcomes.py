@@ -221,7 +221,7 @@ def test_queue_numbers_keep_clear_of_those_that_name_queues_of_the_queue_manager
 
 class NotIterable(dict[int, Any]):
     def __iter__(self) -> Any:
-        raise AssertionError("somebody looks at every open queue")
+        raise AssertionError("all open queues were listed")
 
     values = items = keys = __iter__
 

@@ -229,7 +229,7 @@ def test_messages_are_counted_from_the_start_and_those_of_relays_that_are_gone_s
     relays.step(made, "end")
     assert relays.moved == 2
     kept.write([put_relay(made.definition._replace(state="receiving")), put_progress(QUEUE, made.progress)])
-    assert kept.relays().moved == 0, "a restart counts anew"
+    assert kept.relays().moved == 0, "after a restart, counts begin with 0"
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:

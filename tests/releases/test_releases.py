@@ -65,7 +65,7 @@ def test_an_earlier_program_refuses_a_store_that_this_one_has_opened(
 
 
 def test_a_later_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    """As after a rollback from a later version that has changed the format."""
+    """This happens after a rollback from a later version that has changed the format."""
     data = unpacked(tmp_path, VERSION, "stopped")
     for path in (data / "store").glob("segment-*"):
         content = bytearray(path.read_bytes())

@@ -192,8 +192,8 @@ def test_a_provider_of_logins_has_a_safe_url_without_query(issuer):
 
 def test_an_unknown_setting_in_the_file_is_refused(tmp_path):
     file = tmp_path / "c.toml"
-    file.write_text("colour = 1\n")
-    with pytest.raises(ConfigurationError, match="unknown setting 'colour'"):
+    file.write_text("color = 1\n")
+    with pytest.raises(ConfigurationError, match="unknown setting 'color'"):
         load(file, {})
 
 

@@ -160,7 +160,7 @@ def test_messages_that_are_gone_are_reported(connector: Any, service: Daemon, qu
     ("options", "said"),
     [
         ({"queue": "nowhere-at-all"}, "QueueNotFound: MQ_ERROR_QUEUE_NOT_FOUND.*nowhere-at-all"),
-        ({"colour": "red"}, "OptionError: unknown option 'colour'; allowed: "),
+        ({"color": "red"}, "OptionError: unknown option 'color'; allowed: "),
         ({"minPartitions": "0"}, "OptionError: minPartitions is 0, allowed: a whole number, 1 or more"),
     ],
 )

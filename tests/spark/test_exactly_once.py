@@ -29,8 +29,8 @@ def progress(service: Daemon, queue: str, query: Any, rows: int) -> None:
 
 def check(spark: Any, service: Daemon, queue: str, directory: Path, sent: list[str]) -> None:
     found = lake.labels(spark, directory)
-    doubled = {label: times for label, times in found.items() if times > 1}
-    assert not doubled, f"doubled: {doubled}"
+    duplicates = {label: times for label, times in found.items() if times > 1}
+    assert not duplicates, f"duplicates: {duplicates}"
     assert set(found) == set(sent), f"lost: {sorted(set(sent) - set(found))[:5]}"
     assert lake.count(service, queue) == 0
     with BulkClient(port=lake.flight_port(service)) as client:

@@ -110,7 +110,7 @@ def test_a_row_that_cannot_be_sent_fails_the_batch_and_nothing_is_sent(
     [
         ("label string", {"defaultQueue": "q"}, "the column 'body' is missing"),
         ("body string", {}, "defaultQueue, or write rows with the column destination_queue"),
-        ("body string, colour string", {"defaultQueue": "q"}, "'colour' can't be written"),
+        ("body string, color string", {"defaultQueue": "q"}, "'color' can't be written"),
     ],
 )
 def test_what_cannot_be_written_is_named(

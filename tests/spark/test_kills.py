@@ -120,7 +120,7 @@ def test_a_killed_driver_loses_nothing(service: Daemon, tmp_path: Path, kills: i
     arrived = job.finish(following)
     with BulkClient(port=lake.flight_port(service)) as client:
         for kind, queue in queues.items():
-            assert not [(identifier, times) for identifier, times in arrived[kind].items() if times > 1], "doubled"
+            assert not [(identifier, times) for identifier, times in arrived[kind].items() if times > 1], "duplicates"
             assert set(arrived[kind]) == set(sent[kind]), "lost, or never sent"
             assert lake.count(service, queue) == 0 and client.position(queue).count == 0
         assert client.forget(name) == 0, "no stage is left over"

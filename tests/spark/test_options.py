@@ -25,7 +25,7 @@ from openmsmq.spark.writing import _with_bytes
 @pytest.mark.parametrize(
     ("where", "given", "said"),
     [
-        (BATCH_READ, {"queue": "q", "colour": "red"}, "unknown option 'colour'; allowed: .*consumerGroup"),
+        (BATCH_READ, {"queue": "q", "color": "red"}, "unknown option 'color'; allowed: .*consumerGroup"),
         (BATCH_READ, {}, "either queue or queuePattern"),
         (BATCH_READ, {"queue": "q", "queuePattern": ".*"}, "either queue or queuePattern"),
         (BATCH_READ, {"queue": " , "}, "queue is ' , ', allowed: names of queues"),
@@ -98,8 +98,8 @@ def test_a_schema_of_the_user_is_a_projection() -> None:
     wanted = StructType([StructField("label", StringType()), StructField("sequence", LongType())])
     assert projection(wanted, "none") == ["label", "sequence"]
     assert "text" in spark_schema("text").names and "text" not in spark_schema("none").names
-    with pytest.raises(ColumnError, match="no column 'colour'; there are queue, source"):
-        projection(StructType([StructField("colour", StringType())]), "none")
+    with pytest.raises(ColumnError, match="no column 'color'; there are queue, source"):
+        projection(StructType([StructField("color", StringType())]), "none")
     with pytest.raises(ColumnError, match="'label' is string, not int"):
         projection(StructType([StructField("label", IntegerType())]), "none")
 
@@ -174,7 +174,7 @@ def test_a_process_of_a_query_loads_no_rpc_client_before_it_needs_one() -> None:
 
 
 def test_column_names_are_case_insensitive() -> None:
-    """As in Spark."""
+    """Spark's own sources do the same."""
     assert projection(StructType([StructField("LABEL", StringType())]), "none") == ["label"]
     check_writable(StructType([StructField("BODY", StringType())]))
     with pytest.raises(ColumnError, match="'body' occurs more than once"):

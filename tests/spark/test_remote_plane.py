@@ -68,8 +68,8 @@ def test_journals_and_several_queues_are_read(spark: Any, service: Daemon, queue
     with qm.open(f".\\private$\\{queue}") as opened:
         opened.receive(0)
     assert load(spark, service, queue=queue, source="journal").count() == 1
-    qm.create_queue(".\\private$\\beside")
-    assert load(spark, service, queue=f"{queue},beside").groupBy("queue").count().collect()[0]["count"] == 99
+    qm.create_queue(".\\private$\\second")
+    assert load(spark, service, queue=f"{queue},second").groupBy("queue").count().collect()[0]["count"] == 99
     assert load(spark, service, queuePattern=f".*{queue}").count() == 99
 
 
@@ -92,7 +92,7 @@ def test_a_stream_browses_new_messages(spark: Any, service: Daemon, queue: str, 
     ("options", "said"),
     [
         ({"queue": "missing"}, "MQ_ERROR_QUEUE_NOT_FOUND"),
-        ({"queue": "q", "colour": "red"}, "unknown option 'colour'"),
+        ({"queue": "q", "color": "red"}, "unknown option 'color'"),
         ({"queue": "DIRECT=OS:other\\private$\\q", "source": "outgoing"}, "needs Arrow Flight"),
         ({"queuePattern": "nothing like it"}, "matches no queue"),
     ],

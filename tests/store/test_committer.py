@@ -298,7 +298,7 @@ def test_a_sync_delays_only_the_calls_that_wait_for_it() -> None:
 
 
 def test_calls_that_are_served_together_are_synced_at_once_when_all_have_come() -> None:
-    """As many calls as the last sync answered; fewer wait one loop iteration, in which the others may arrive."""
+    """They are if the last sync answered as many; fewer wait one loop iteration, in which others may arrive."""
 
     async def main() -> None:
         vfs = MemoryVfs()
@@ -418,6 +418,6 @@ def test_a_reply_to_many_calls_waits_for_all_of_them() -> None:
 
     class NeverCalled:
         def submit(self, handles: list[int], done: Callable[[OSError | None], None]) -> None:
-            raise AssertionError("somebody else calls")
+            raise AssertionError("the wrong function is called")
 
     asyncio.run(main())

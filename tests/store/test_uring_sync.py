@@ -47,7 +47,7 @@ class Ring:
 
 
 def submissions(monkeypatch: pytest.MonkeyPatch, handles: list[int]) -> tuple[list[list[int]], OSError | None]:
-    """What a ring gets when these are to be synced, and the answer."""
+    """Sync these handles; return the submissions to the ring, and the result."""
     made: list[Ring] = []
 
     def make(entries: int, coop_taskrun: bool) -> Ring:

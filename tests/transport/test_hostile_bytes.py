@@ -1,4 +1,4 @@
-"""Whatever bytes a peer sends, a session reports events and never raises an exception."""
+"""A session reports events for any bytes that a peer sends, and never raises an exception."""
 
 from hypothesis import given
 from hypothesis import strategies as st

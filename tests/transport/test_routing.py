@@ -37,7 +37,7 @@ LINKS = (RoutingLink("A", "B", 1), RoutingLink("B", "C", 1), RoutingLink("C", "D
         ("a1", "a2", ["ar"]),  # unless it is reached only through routers
         ("ar", "a2", ["a2"]),  # a router reaches it directly
         ("a1", "c1", ["ar"]),  # another site: the first router of the own site
-        ("out", "a1", ["ar", "ag"]),  # out-routing servers, whatever the destination
+        ("out", "a1", ["ar", "ag"]),  # out-routing servers, for any destination
         ("ar", "c1", ["ag"]),  # a router: the gate of the own site
         ("ag", "c1", ["bg"]),  # a gate: the gate of the next site on the cheapest path
         ("ag", "d1", ["bg"]),  # three links of 1 are cheaper than one of 9

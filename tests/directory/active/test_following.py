@@ -168,7 +168,7 @@ def test_the_time_limit_is_that_of_the_whole_operation(forest: Forest) -> None:
     forest.own.referrals[CHILD.casefold()] = [f"ldap://child.rig.test/{CHILD}"]
     with pytest.raises(DirectoryError, match=f"no answer in {SECONDS:g} s") as caught:
         forest.find(CHILD)
-    assert not isinstance(caught.value, DirectoryNotConnected), "the own controller would be taken for one that is away"
+    assert not isinstance(caught.value, DirectoryNotConnected), "the own controller would be considered unreachable"
     assert [patience for _, patience in forest.logins] == [CALL_SECONDS, CALL_SECONDS, 2.0]
 
 

@@ -30,7 +30,7 @@ interface IShape : IUnknown
     [propput, id(FIRST_ID + 1)] HRESULT Name([in] BSTR name);
     [propputref, id(0x68)] HRESULT Owner([in] IUnknown *owner);
     HRESULT Find([in] REFTHING what, [in] REFIID riid, [out, iid_is(riid)] void **object);
-    HRESULT Draw([in, defaultvalue(-1)] long colour, [in, optional, defaultvalue("red")] VARIANT *more,
+    HRESULT Draw([in, defaultvalue(-1)] long color, [in, optional, defaultvalue("red")] VARIANT *more,
                  [in] SAFEARRAY(BSTR) names);
     [local] HRESULT __stdcall Hidden(void);
     import "inner.idl";

@@ -93,8 +93,8 @@ def test_dead_letters_are_listed_and_returned(run: Run, qm: Any, tmp_path: Path)
 
 
 def test_a_mistake_is_one_clear_line(run: Run) -> None:
-    shown = run("deadletters", "--where", "colour = 1", code=1)
-    assert "where 'colour = 1'" in shown and len(shown.splitlines()) == 1
+    shown = run("deadletters", "--where", "color = 1", code=1)
+    assert "where 'color = 1'" in shown and len(shown.splitlines()) == 1
 
 
 def run_alone(program: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -101,6 +101,6 @@ def test_dead_letters_are_counted_and_returned(
 
 
 def test_a_wrong_selection_is_one_line(spark: Any, server: Server, filled: Callable[..., str]) -> None:
-    with pytest.raises(PipelineError, match="where 'colour = 1'") as raised:
-        dead_letters(spark, server, "colour = 1")
+    with pytest.raises(PipelineError, match="where 'color = 1'") as raised:
+        dead_letters(spark, server, "color = 1")
     assert "\n" not in str(raised.value)

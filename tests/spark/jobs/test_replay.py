@@ -89,8 +89,8 @@ def test_a_selection_is_sent(spark: Any, server: Server, qm: Any, filled: Callab
     queue = filled(0)
     assert replay(spark, server, archived, queue, where="label LIKE 'f%' AND priority > 5").rows == 1
     assert [m.label for m in read(qm, queue)] == ["full"]
-    with pytest.raises(PipelineError, match=r"where 'colour = 1': .*colour"):
-        replay(spark, server, archived, queue, where="colour = 1")
+    with pytest.raises(PipelineError, match=r"where 'color = 1': .*color"):
+        replay(spark, server, archived, queue, where="color = 1")
 
 
 def test_a_rate_is_kept(spark: Any, server: Server, qm: Any, filled: Callable[..., str], archived: str) -> None:
