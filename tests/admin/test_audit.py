@@ -81,6 +81,23 @@ def test_the_files_are_bounded_and_numbers_continue(tmp_path: Path) -> None:
     assert [r["object"]["name"] for r in log.read() if r["action"] == "queue.delete"][-1] == "q99"
 
 
+def test_a_reader_misses_nothing_that_is_rotated_meanwhile(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path, size=2000, files=10)
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            log.append(entry(), sync=False)
+
+    write(30)
+    files = len(list(tmp_path.glob("audit.jsonl*")))
+    records = log.read()
+    numbers = [int(next(records)["seq"])]
+    write(20)
+    assert files < len(list(tmp_path.glob("audit.jsonl*"))) < 10, "rotated, nothing deleted"
+    numbers += [int(record["seq"]) for record in records]
+    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 30
+
+
 def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     def write(name: str) -> None:
         log = AuditLog(tmp_path, size=3000, files=100)

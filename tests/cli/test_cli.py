@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import itertools
 import json
 import os
@@ -11,11 +12,14 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from command_line import at, command, invoke
 from daemon import Daemon, eventually
+from openmsmq.cli.message_files import MessageImport
+from openmsmq.files.private import PrivateFileError
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +224,20 @@ def test_a_file_that_is_not_a_progress_file_is_left_alone(run, tmp_path):
     (tmp_path / "f.jsonl.progress").write_text("my own notes")
     assert "is not the progress of an import" in run("import", "mine", "f.jsonl", code=1)
     assert (tmp_path / "f.jsonl.progress").read_text() == "my own notes"
+
+
+def test_progress_that_can_not_be_written_leaves_the_earlier_one(run, tmp_path, monkeypatch):
+    (tmp_path / "f.jsonl").write_text("".join(json.dumps({"label": f"l{n}", "body": ""}) + "\n" for n in range(4)))
+    source = MessageImport(tmp_path / "f.jsonl", "here", restart=False)
+    list(itertools.islice(source.messages(), 2))
+    source.remember(None)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        with pytest.raises(PrivateFileError, match=r"f\.jsonl\.progress: full"):
+            source.remember([])
+    again = MessageImport(tmp_path / "f.jsonl", "here", restart=False)
+    assert [message.label for message in again.messages()] == ["l2", "l3"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.jsonl", "f.jsonl.progress"]
 
 
 def test_an_interrupted_import_continues_where_it_ended(run, tmp_path):

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -160,6 +162,84 @@ def test_an_outcome_is_kept_until_all_participants_know_it(trio: TwoDaemonsAndDa
     assert first.items() == second.items() == ["x"]
     first.close()
     second.close()
+
+
+class FailingParticipant(Ledger):
+    """A participant that is out of order while `fails` is set."""
+
+    fails = True
+
+    def _check(self) -> None:
+        if self.fails:
+            raise ConnectionError("out of order")
+
+    def commit(self, transaction: str) -> None:
+        self._check()
+        super().commit(transaction)
+
+    def rollback(self, transaction: str) -> None:
+        self._check()
+        super().rollback(transaction)
+
+    def in_doubt(self) -> list[str]:
+        self._check()
+        return super().in_doubt()
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[FailingParticipant]:
+    with closing(FailingParticipant(str(tmp_path / "failing.sqlite"))) as ledger:
+        yield ledger
+
+
+def changed(qm: openmsmq.QueueManager, *ledgers: Ledger) -> openmsmq.Transaction:
+    """Begin a transaction in which an item is added to each database."""
+    transaction = qm.transaction(distributed=True)
+    for ledger in ledgers:
+        transaction.enlist(ledger)
+        ledger.add("x")
+    return transaction
+
+
+def test_a_participant_that_fails_keeps_no_other_from_being_told(
+    trio: TwoDaemonsAndDatabase, failing: FailingParticipant
+) -> None:
+    with trio.near.connect() as near:
+        with pytest.raises(ConnectionError):
+            changed(near, failing, trio.ledger).abort()
+        changed(near, trio.ledger).commit()
+        assert trio.ledger.items() == ["x"], "nothing of the first transaction is left"
+        with pytest.raises(ConnectionError):
+            changed(near, failing, trio.ledger).commit()
+        assert trio.ledger.items() == ["x", "x"] and len(trio.at(trio.near, OUTCOMES)) == 1
+        with pytest.raises(ConnectionError):
+            near.resolve(failing, trio.ledger)
+        failing.fails = False
+        assert near.resolve(failing, trio.ledger) == []
+        assert failing.items() == ["x"] * 2 and trio.at(trio.near, OUTCOMES) == []
+
+
+def test_what_is_in_doubt_at_the_second_participant_is_resolved_if_the_first_fails(
+    trio: TwoDaemonsAndDatabase, failing: FailingParticipant
+) -> None:
+    with trio.near.connect() as near:
+        changed(near, trio.ledger).commit()
+        trio.ledger.add("never")
+        trio.ledger.prepare(uuid4().hex)
+        with pytest.raises(ConnectionError) as raised:
+            near.resolve(failing, trio.ledger)
+        assert not hasattr(raised.value, "__notes__"), "only one participant has failed"
+    assert trio.ledger.in_doubt() == [] and trio.ledger.items() == ["x"]
+
+
+def test_the_outcomes_of_other_programs_stay(trio: TwoDaemonsAndDatabase, failing: FailingParticipant) -> None:
+    with trio.near.connect() as near:
+        with pytest.raises(ConnectionError):
+            changed(near, failing).commit()
+        assert near.resolve(trio.ledger) == []
+        failing.fails = False
+        assert near.resolve(failing) == []
+    assert failing.items() == ["x"]
 
 
 def test_without_an_outcome_queue_nothing_is_decided(trio: TwoDaemonsAndDatabase) -> None:

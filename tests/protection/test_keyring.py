@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,17 @@ def test_keys_of_others_are_kept_by_queue_manager(tmp_path: Path) -> None:
     assert (list(again.public_keys_of(THERE)), len(again.public_keys_of(HERE))) == (published(5), 2)
     assert again.remove(HERE) and not again.remove(HERE)
     assert not peers.public_keys_of(HERE)
+
+
+def test_commands_at_the_same_time_do_not_lose_each_others_changes(tmp_path: Path) -> None:
+    def register(number: int) -> None:
+        identifier = bytes([number]) * 16
+        PeerKeysFile(tmp_path).register(identifier, published(5))
+        CertificatesFile(tmp_path).register(SID, UserCertificate(identifier, identifier))
+
+    with ThreadPoolExecutor(8) as commands:
+        list(commands.map(register, range(40)))
+    assert len(PeerKeysFile(tmp_path).all()) == len(CertificatesFile(tmp_path).all()[SID]) == 40
 
 
 def test_a_file_that_is_damaged_meanwhile_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from openmsmq.admin.alarms import BY_NAME, OF_QUEUES, QueueThresholds, key_of
-from openmsmq.files.locks import locked
 from openmsmq.files.private import CachedFile, PrivateFileError, write_private
 from openmsmq.model.rights import short_name
 
@@ -169,9 +168,9 @@ class AlarmRulesFile:
     def _changing(self) -> Iterator[AlarmRules]:
         """Yield the rules while holding the lock of the file. Raises AlarmRuleError."""
         try:
-            with locked(self._file.path.with_suffix(".lock")):
-                yield self.read()
-        except (OSError, PrivateFileError) as error:
+            with self._file.changing() as known:
+                yield known
+        except PrivateFileError as error:
             raise AlarmRuleError(str(error)) from error
 
     def _save(self, rules: AlarmRules) -> None:

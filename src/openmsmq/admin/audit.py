@@ -10,12 +10,12 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, BinaryIO, Final, Protocol
 
 from openmsmq.files.locks import locked, open_own
 from openmsmq.model.left_out import LEFT_OUT
@@ -108,20 +108,27 @@ class AuditLog:
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Yield all records, oldest first. Damaged ones are left out and logged. Raises OSError."""
-        for number in range(self._files - 1, -1, -1):
-            path = self._path if number == 0 else self._numbered(number)
-            if not path.exists():
-                continue
-            with path.open("rb") as lines:
-                for place, line in enumerate(lines, 1):
+        with ExitStack() as stack:
+            for file in self._opened(stack):
+                for place, line in enumerate(file, 1):
                     try:
                         record = json.loads(line)
                         if not _is_record(record):
                             raise ValueError("it does not have the members of a record")
                     except (ValueError, RecursionError) as error:
-                        LEFT_OUT.note("audit records", f"line {place} of {path}", error)
+                        LEFT_OUT.note("audit records", f"line {place} of {file.name}", error)
                     else:
                         yield record
+
+    def _opened(self, stack: ExitStack) -> list[BinaryIO]:
+        """Open all files and return them, the oldest first. They are opened in the other order, because rotation moves
+        files to higher numbers meanwhile: a file may be found twice then, but none is missed."""
+        found: dict[int, BinaryIO] = {}
+        for number in range(self._files):
+            with suppress(FileNotFoundError):
+                file = stack.enter_context((self._numbered(number) if number else self._path).open("rb"))
+                found.setdefault(os.fstat(file.fileno()).st_ino, file)
+        return list(found.values())[::-1]
 
     @contextmanager
     def _locked(self) -> Iterator[int]:

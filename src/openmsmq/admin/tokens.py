@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from openmsmq.files.locks import locked
 from openmsmq.files.private import CachedFile, PrivateFileError, write_private
 from openmsmq.model.roles import Role, role_of
 
@@ -116,9 +115,9 @@ class TokensFile:
     def _changing(self) -> Iterator[dict[str, ApiToken]]:
         """Yield the tokens while holding the lock of the file. Raises TokensFileError."""
         try:
-            with locked(self._file.path.with_suffix(".lock")):
-                yield self._known()
-        except (OSError, PrivateFileError) as error:
+            with self._file.changing() as known:
+                yield known
+        except PrivateFileError as error:
             raise TokensFileError(str(error)) from error
 
     def _known(self) -> dict[str, ApiToken]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from openmsmq.admin.message_json import from_json
+from openmsmq.files.private import write_private
 from openmsmq.model.message import Message
 
 
@@ -152,7 +153,7 @@ class MessageImport:
 
     def remember(self, sent: Sequence[bool] | None) -> None:
         """Write down that all that `messages` has given so far was sent; or, of those given since the last time, which
-        ones. Those that `sent` does not have were not."""
+        ones. Those that `sent` does not have were not. Raises PrivateFileError."""
         (lines, digest), *given = self._marks
         ahead = sorted(number for number in self._ahead if number > lines)
         if sent is None:
@@ -161,7 +162,7 @@ class MessageImport:
             ahead += [number for (number, _), done in zip(given, sent, strict=False) if done]
         kept = {"target": self._target, "lines": lines, "digest": digest, "ahead": ahead}
         self._marks = [self._marks[-1]]
-        self._state.write_text(json.dumps(kept), encoding="utf-8")
+        write_private(self._state, json.dumps(kept).encode())  # atomic: half a file would end the import for good
 
     def finish(self) -> None:
         self._state.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -318,6 +319,9 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
                 output.write(printable_json(to_json(message)) + "\n")
                 count += 1
             bar.update(task, completed=count + skipped, rate=_rate(count, started))
+        if file is not None:  # the queue may be purged next
+            output.flush()
+            os.fsync(output.fileno())
     known = f"; {skipped} were already in the file" if skipped else ""
     echo(f"exported {count} messages of {path_of(queue)}{known}", err=True)
 

@@ -52,7 +52,7 @@ from openmsmq.client.open_queue import (
     to_seek,
 )
 from openmsmq.client.opening import opening_context
-from openmsmq.client.participants import OUTCOMES, Participant, outcome_body, participants_in
+from openmsmq.client.participants import OUTCOMES, Participant, outcome_body, participants_in, raise_first
 from openmsmq.client.pipelining import WINDOW, pipeline
 from openmsmq.client.properties import MessageProperties, NewQueueProperties, QueuePropertyName
 from openmsmq.client.reopening import CursorHandle, Locked, ReopeningQueue, countdown, open_handle
@@ -323,30 +323,40 @@ class QueueManager(_Closing):
     async def resolve(self, *participants: Participant, outcomes: str = OUTCOMES) -> list[str]:
         """End transactions that are in doubt at participants after a crash of the program or a lost connection: commit
         those that have committed here, and roll back the others. Returns the transactions that are still in progress.
-        Raises QueueNotFound if a transaction is in doubt and the queue of outcomes does not exist.
+        Raises QueueNotFound if a transaction is in doubt and the queue of outcomes does not exist, and the first
+        exception of a participant after trying the others.
 
-        Pass all participants that a transaction may have: an outcome is deleted once that many have been told.
+        Pass all participants that a transaction may have: its outcome is deleted when it was in doubt at one of them
+        and they are at least as many as took part. Outcomes of other programs stay.
         """
         try:
-            known = await self._outcomes(outcomes)
+            await self._outcomes(outcomes)
         except QueueNotFound:  # no transaction was begun yet; otherwise this is the wrong queue or queue manager
             for participant in participants:
                 if list(await self._runner.outcome(participant.in_doubt())):
                     raise
             return []
-        under_way = set()
+        under_way: set[str] = set()
+        told: set[str] = set()  # committed transactions that were in doubt
+        failures: list[Exception] = []
         for participant in participants:
-            for transaction in list(await self._runner.outcome(participant.in_doubt())):
-                committed = await self._has_committed(transaction, outcomes)
-                if committed is None:
-                    under_way.add(transaction)
-                elif committed:
-                    await self._runner.outcome(participant.commit(transaction))
-                else:
-                    await self._runner.outcome(participant.rollback(transaction))
-        for transaction, number in known.items():
-            if number <= len(participants) and transaction not in under_way:
-                await self._forget_outcome(transaction, outcomes)
+            try:
+                for transaction in list(await self._runner.outcome(participant.in_doubt())):
+                    committed = await self._has_committed(transaction, outcomes)
+                    if committed is None:
+                        under_way.add(transaction)
+                    elif committed:
+                        await self._runner.outcome(participant.commit(transaction))
+                        told.add(transaction)
+                    else:
+                        await self._runner.outcome(participant.rollback(transaction))
+            except Exception as error:
+                failures.append(error)
+        raise_first(failures)
+        if told:
+            for transaction, number in (await self._outcomes(outcomes)).items():
+                if transaction in told and number <= len(participants):
+                    await self._forget_outcome(transaction, outcomes)
         return sorted(under_way)
 
     async def _outcomes(self, outcomes: str) -> dict[str, int]:
@@ -494,8 +504,7 @@ class Transaction:
                 await self.abort()
             raise
         self.finished = True
-        for participant in self._participants:
-            await self._runner.outcome(participant.commit(identifier))
+        await self._tell(lambda participant: participant.commit(identifier))
         await self.manager._forget_outcome(identifier, self._outcomes)
 
     async def abort(self) -> None:
@@ -508,8 +517,17 @@ class Transaction:
             if not (self._participants and answered(error)):  # it has already ended
                 raise
         finally:
-            for participant in self._participants:
-                await self._runner.outcome(participant.rollback(self.uow.hex()))
+            await self._tell(lambda participant: participant.rollback(self.uow.hex()))
+
+    async def _tell(self, tell: Callable[[Participant], Any]) -> None:
+        """Call this for each participant, also after one has failed. Raises the first exception."""
+        failures: list[Exception] = []
+        for participant in self._participants:
+            try:
+                await self._runner.outcome(tell(participant))
+            except Exception as error:
+                failures.append(error)
+        raise_first(failures)
 
     async def __aenter__(self) -> Self:
         return self

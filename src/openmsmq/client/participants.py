@@ -8,6 +8,7 @@ so this works with any queue manager.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 OUTCOMES = r".\private$\transaction_outcomes"
@@ -33,6 +34,14 @@ class Participant(Protocol):
     def in_doubt(self) -> Any:
         """Return an iterable of the prepared transactions that have not ended, including those of programs that have
         ended."""
+
+
+def raise_first(failures: Sequence[Exception]) -> None:
+    """Raise the first exception, if there is one, with the others as notes."""
+    for other in failures[1:]:
+        failures[0].add_note(f"another participant failed, too: {other!r}")
+    if failures:
+        raise failures[0]
 
 
 def outcome_body(participants: int) -> bytes:

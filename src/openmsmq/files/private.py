@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Generic, TypeVar
+
+from openmsmq.files.locks import PATIENCE, locked
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -79,6 +81,18 @@ class CachedFile(Generic[T]):
             raise self._error(f"{self.path} {problem}: {error!r}") from error
         return self._value
 
+    @contextmanager
+    def changing(self, patience: float = PATIENCE) -> Iterator[T]:
+        """Yield the current contents, to be replaced with `write_private`, while other processes wait: of two
+        simultaneous changes, one would be lost otherwise. Raises `error`, also if another process keeps the lock for
+        `patience` seconds."""
+        try:
+            _make_directory_of(self.path)
+            with locked(self.path.with_suffix(".lock"), patience):
+                yield self.read()
+        except OSError as error:
+            raise self._error(str(error)) from error
+
 
 def write_private(
     path: Path, data: bytes, *, replace: bool = True, error: type[PrivateFileError] = PrivateFileError
@@ -88,9 +102,7 @@ def write_private(
     Raises FileExistsError if the file exists and `replace` is false, and `error`.
     """
     try:
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _give_to(path.parent, path.parent.parent.stat())
+        _make_directory_of(path)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -114,6 +126,12 @@ def write_private(
         raise
     except OSError as problem:
         raise error(f"{path}: {problem.strerror}") from problem
+
+
+def _make_directory_of(path: Path) -> None:
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _give_to(path.parent, path.parent.parent.stat())
 
 
 def _give_to(file: int | Path, owner: os.stat_result) -> None:

@@ -32,6 +32,7 @@ from openmsmq.protection.keys import DirectoryKey, RsaPublicKey, pack_directory_
 from openmsmq.protection.policy import CryptoPolicy
 
 EXPONENT = 65537
+_PATIENCE: Final = 10.0  # seconds that a command waits for the change of another one
 
 
 class KeyringError(PrivateFileError, DirectoryUnavailable):
@@ -104,15 +105,16 @@ class PeerKeysFile:
 
     def register(self, identifier: bytes, keys: Sequence[DirectoryKey]) -> None:
         """Set the keys of a queue manager. Raises KeyringError."""
-        self._save({**self.all(), identifier: list(keys)})
+        with self._file.changing(_PATIENCE) as known:
+            self._save({**known, identifier: list(keys)})
 
     def remove(self, identifier: bytes) -> bool:
         """Remove the keys of a queue manager; return whether there were any. Raises KeyringError."""
-        remaining = dict(self.all())
-        found = remaining.pop(identifier, None) is not None
-        if found:
-            self._save(remaining)
-        return found
+        with self._file.changing(_PATIENCE) as known:
+            if identifier not in known:
+                return False
+            self._save({name: keys for name, keys in known.items() if name != identifier})
+        return True
 
     def _save(self, keys: Mapping[bytes, Sequence[DirectoryKey]]) -> None:
         _write_json(self._file.path, {
@@ -164,18 +166,20 @@ class CertificatesFile:
 
     def register(self, owner: str, certificate: UserCertificate) -> None:
         """Add a certificate, unless it is already registered. Raises KeyringError."""
-        entries = list(self.all().get(owner, ()))
-        if all(entry.certificate != certificate.certificate for entry in entries):
-            self._save({**self.all(), owner: [*entries, certificate]})
+        with self._file.changing(_PATIENCE) as known:
+            entries = known.get(owner, [])
+            if all(entry.certificate != certificate.certificate for entry in entries):
+                self._save({**known, owner: [*entries, certificate]})
 
     def remove(self, owner: str, digest: bytes) -> bool:
         """Remove a certificate; return whether it was registered. Raises KeyringError."""
-        entries = list(self.all().get(owner, ()))
-        remaining = [entry for entry in entries if entry.digest != digest]
-        if len(remaining) == len(entries):
-            return False
-        kept = {name: found for name, found in self.all().items() if name != owner}
-        self._save({**kept, owner: remaining} if remaining else kept)
+        with self._file.changing(_PATIENCE) as known:
+            entries = known.get(owner, [])
+            remaining = [entry for entry in entries if entry.digest != digest]
+            if len(remaining) == len(entries):
+                return False
+            kept = {name: found for name, found in known.items() if name != owner}
+            self._save({**kept, owner: remaining} if remaining else kept)
         return True
 
     def _save(self, certificates: Mapping[str, Sequence[UserCertificate]]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import pytest
 
 from daemon import Daemon
 from openmsmq.spark.jobs import PipelineError, Server, archive, compact, read_archive
-from openmsmq.spark.jobs.archived import data_files
+from openmsmq.spark.jobs.archived import MANIFESTS, data_files
 from openmsmq.spark.jobs.files import ArchiveFiles
 from spark.jobs.sending import send
 
@@ -225,12 +229,113 @@ def test_many_small_files_are_merged_at_the_end_of_a_run(
     assert tags(spark, tmp_path) == list(range(32))
 
 
-def test_one_merge_at_a_time(spark: Any, fragmented: Path) -> None:
-    lock = fragmented / "_compaction" / "_lock"
+class Meanwhile:
+    """Does something once, before or after a call of `ArchiveFiles` for a name, as another process could."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str, name: str, work: Callable[[], object]) -> None:
+        self.real, self.name, self.work = getattr(ArchiveFiles, method), name, work
+        self.done = False
+        monkeypatch.setattr(ArchiveFiles, method, partialmethod(self))
+
+    def __call__(self, files: ArchiveFiles, *arguments: Any) -> Any:
+        if self.done or arguments[:1] != (self.name,):
+            return self.real(files, *arguments)
+        self.done = True
+        self.before()
+        result = self.real(files, *arguments)
+        self.after()
+        return result
+
+    def before(self) -> None:
+        self.work()
+
+    def after(self) -> None:
+        pass
+
+
+class Later(Meanwhile):
+    def before(self) -> None:
+        pass
+
+    def after(self) -> None:
+        self.work()
+
+
+def merge_until_moved(spark: Any, archived: Path) -> None:
+    """Do what a compaction does until the merged file and those that it replaces are in their places."""
+    with pytest.MonkeyPatch.context() as patched:
+        crashing(patched, ArchiveFiles, "move", 1, after=True)
+        with pytest.raises(Crash):
+            compact(spark, str(archived))
+
+
+@pytest.mark.parametrize("order", [Meanwhile, Later])
+def test_a_reader_sees_each_message_once_while_files_are_merged(
+    spark: Any, fragmented: Path, monkeypatch: pytest.MonkeyPatch, order: type[Meanwhile]
+) -> None:
+    merging = order(monkeypatch, "children", MANIFESTS, lambda: merge_until_moved(spark, fragmented))
+    assert tags(spark, fragmented) == list(range(40)) and merging.done
+    assert tags(spark, fragmented) == list(range(40))
+
+
+def test_a_reader_fails_if_a_merge_ends_while_it_lists_files(
+    spark: Any, fragmented: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only then could it read messages twice: its list has the merged file and the files that are deleted."""
+    merge_until_moved(spark, fragmented)
+    Later(monkeypatch, "children", MANIFESTS, lambda: compact(spark, str(fragmented)))
+    with pytest.raises(Exception, match=r"does not exist|PATH_NOT_FOUND"):
+        tags(spark, fragmented)
+    assert tags(spark, fragmented) == list(range(40))
+
+
+def locked_by(archived: Path, holder: str) -> Path:
+    lock = archived / MANIFESTS / "_lock"
     lock.parent.mkdir(exist_ok=True)
-    lock.write_text('{"host": "elsewhere", "pid": 1, "since": "2026-01-01"}')
-    with pytest.raises(PipelineError, match="being compacted by process 1 of elsewhere"):
+    lock.write_text(holder)
+    return lock
+
+
+def process(pid: int, host: str = "") -> str:
+    return json.dumps({"host": host or socket.gethostname(), "pid": pid, "since": "2026-01-01"})
+
+
+ENDED = 1 << 30  # larger than any process identifier
+
+
+@pytest.mark.parametrize(
+    ("holder", "said"),
+    [(process(1, "elsewhere"), "by process 1 of elsewhere"), (process(1), "by process 1 of"),
+     ("", "by a process that has not written its name into the lock; if it is not, remove .*/_lock")],
+)  # fmt: skip
+def test_one_merge_at_a_time(spark: Any, fragmented: Path, holder: str, said: str) -> None:
+    lock = locked_by(fragmented, holder)
+    with pytest.raises(PipelineError, match=f"being compacted {said}"):
         compact(spark, str(fragmented))
+    assert lock.read_text() == holder
+
+
+def test_the_lock_of_a_process_that_has_ended_is_replaced(spark: Any, fragmented: Path) -> None:
+    locked_by(fragmented, process(ENDED))
+    assert compact(spark, str(fragmented)).after == 1
+    assert not list((fragmented / MANIFESTS).iterdir())
+
+
+def test_of_two_processes_one_replaces_a_lock(spark: Any, fragmented: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = locked_by(fragmented, process(ENDED))
+    name = f"{MANIFESTS}/_lock-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"
+    other = Meanwhile(monkeypatch, "create", name, lambda: lock.write_text(process(1)))
+    with pytest.raises(PipelineError, match="being compacted by process 1 of"):
+        compact(spark, str(fragmented))
+    assert other.done and lock.read_text() == process(1)
+
+
+def test_an_archive_is_not_merged_while_another_process_does_so(
+    spark: Any, server: Server, filled: Callable[..., str], fragmented: Path
+) -> None:
+    locked_by(fragmented, process(1))
+    done = archive(spark, server, [filled(5)], str(fragmented))
+    assert done.rows == 5 and done.compacted is None
 
 
 @pytest.mark.slow

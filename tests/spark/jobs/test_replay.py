@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import openmsmq
 from daemon import Daemon
-from openmsmq.spark.jobs import PipelineError, Server, archive, replay
+from openmsmq.spark.jobs import PipelineError, Server, archive, read_archive, replay
 from openmsmq.spark.options import BATCH_WRITE
 
 KEPT = (
@@ -91,6 +94,28 @@ def test_a_selection_is_sent(spark: Any, server: Server, qm: Any, filled: Callab
     assert [m.label for m in read(qm, queue)] == ["full"]
     with pytest.raises(PipelineError, match=r"where 'color = 1': .*color"):
         replay(spark, server, archived, queue, where="color = 1")
+
+
+@pytest.mark.parametrize("where", [None, "label <> 'missing' OR false"])
+def test_the_rest_is_sent_after_a_failure(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], archived: str, tmp_path: Path, where: str | None
+) -> None:
+    """The archive has messages of two queue managers with the same sequence numbers."""
+    queue, both = filled(0), str(tmp_path / "both")
+    rows = read_archive(spark, archived)
+    there = rows.withColumn("message_id", F.concat(F.lit("it's "), "message_id")).withColumn("priority", F.lit(1))
+    rows.unionByName(there).write.partitionBy("queue", "date").parquet(both)
+
+    def interrupted(sent: int) -> None:
+        if sent == 3:
+            raise OSError("interrupted")
+
+    with pytest.raises(PipelineError, match="after 3 messages: interrupted; send the rest with --where ") as raised:
+        replay(spark, server, both, queue, where=where, rate=1000, on_sent=interrupted)
+    (rest,) = shlex.split(str(raised.value).partition(" --where ")[2])
+    assert replay(spark, server, both, queue, where=rest, rate=1000).rows == 3
+    sent = sorted((m.label, m.priority == 1) for m in read(qm, queue))
+    assert sent == sorted((m.label, there) for m in messages() for there in (False, True))
 
 
 def test_a_rate_is_kept(spark: Any, server: Server, qm: Any, filled: Callable[..., str], archived: str) -> None:

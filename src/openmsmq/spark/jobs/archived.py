@@ -1,7 +1,8 @@
 """Layout of an archive, and reading it.
 
-    DIR/queue=…/date=YYYY-MM-DD/*.parquet     the messages, for any reader of Parquet DIR/_delta_log
-    with format delta DIR/_checkpoint, _staging, _compaction    state for resuming after a crash
+    DIR/queue=…/date=YYYY-MM-DD/*.parquet     the messages, for any reader of Parquet
+    DIR/_delta_log                            with format delta
+    DIR/_checkpoint, _staging, _compaction    state for resuming after a crash
 
 The columns are those of the data source and two additional ones.
 """
@@ -9,6 +10,7 @@ The columns are those of the data source and two additional ones.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,17 +65,26 @@ def is_delta(files: ArchiveFiles) -> bool:
 
 
 def data_files(files: ArchiveFiles) -> list[FileEntry]:
-    """Return the files with messages, except those that a compaction has replaced but not yet removed."""
-    replaced: set[str] = set()
-    for manifest in manifests(files):
-        if files.exists(manifest["target"]):
-            replaced.update(manifest["replaces"])
-    return [e for e in files.files() if e.name.endswith(".parquet") and e.name not in replaced]
+    """Return the files with messages, except those that a compaction has replaced but not yet removed.
+
+    A compaction may run meanwhile. The files are listed before the manifests are read: if a merged file and those that
+    it replaces are all listed, either its manifest is still there, or the replaced files no longer exist, and reading
+    them fails.
+    """
+    found = [entry for entry in files.files() if entry.name.endswith(".parquet")]
+    names = {entry.name for entry in found}
+    replaced = {name for manifest in manifests(files) if manifest["target"] in names for name in manifest["replaces"]}
+    return [entry for entry in found if entry.name not in replaced]
 
 
 def manifests(files: ArchiveFiles) -> list[dict[str, Any]]:
-    """Return the manifests of finished and running compactions."""
-    return [json.loads(files.read(name)) for name in files.children(MANIFESTS) if name.endswith(".json")]
+    """Return the manifests of compactions that have not finished."""
+    found = []
+    for name in files.children(MANIFESTS):
+        if name.endswith(".json"):
+            with suppress(FileNotFoundError):  # the compaction has ended since
+                found.append(json.loads(files.read(name)))
+    return found
 
 
 def _delta_paths(directory: str) -> list[str]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from openmsmq.spark.jobs.archived import PARTITION_COLUMNS, as_archived, data_files, is_delta, local
-from openmsmq.spark.jobs.compaction import Compacted, compact, is_compacting
+from openmsmq.spark.jobs.compaction import AlreadyCompacting, Compacted, compact
 from openmsmq.spark.jobs.files import ArchiveFiles
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure
@@ -140,8 +140,9 @@ def archive(
     except Exception as error:
         raise failure(error) from error
     stopped = stop is not None and stop.is_set()
-    if continuous is None and not stopped and not is_compacting(files):
-        done.compacted = compact(spark, to, at_least=_MANY)
+    if continuous is None and not stopped:
+        with suppress(AlreadyCompacting):
+            done.compacted = compact(spark, to, at_least=_MANY)
     return done
 
 

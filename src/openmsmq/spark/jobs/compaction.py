@@ -8,13 +8,14 @@ the third step and the fourth.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,10 @@ from openmsmq.spark.jobs.session import PipelineError
 
 TARGET = 128 << 20  # bytes
 _LOCK = f"{MANIFESTS}/_lock"
+
+
+class AlreadyCompacting(PipelineError):
+    """Another process is compacting the archive."""
 
 
 @dataclass(slots=True)
@@ -65,7 +70,8 @@ def compact(
         on_merge: called after each merge with the result so far.
 
     Raises:
-        PipelineError: another process is compacting the archive.
+        AlreadyCompacting: another process is compacting the archive.
+        PipelineError: there is no archive.
     """
     files = ArchiveFiles(spark, directory)
     if not files.exists(""):
@@ -83,11 +89,6 @@ def compact(
     return done
 
 
-def is_compacting(files: ArchiveFiles) -> bool:
-    """Whether a process is compacting the archive."""
-    return files.exists(_LOCK) and not _is_stale(json.loads(files.read(_LOCK)))
-
-
 def _compact_delta(files: ArchiveFiles, target: int, at_least: int) -> Compacted:
     from deltalake import DeltaTable, WriterProperties
 
@@ -102,10 +103,12 @@ def _compact_delta(files: ArchiveFiles, target: int, at_least: int) -> Compacted
 
 def _groups(files: ArchiveFiles, target: int, at_least: int) -> Iterator[list[FileEntry]]:
     """Yield groups of small files of one partition, by name, of up to `target` bytes in total."""
-    half_moved = {_own_name(e) for e in files.files("_staging", visible=False)}
     partitions: defaultdict[str, list[FileEntry]] = defaultdict(list)
-    for entry in data_files(files):
-        # Object stores move by copying: what is in the staging directory still will be looked for in its place again.
+    found = data_files(files)
+    # Object stores move by copying, and a move that was interrupted is repeated, so a file that is still in the staging
+    # directory must stay in its place. That directory is listed last: a batch may be moved meanwhile.
+    half_moved = {_own_name(e) for e in files.files("_staging", visible=False)}
+    for entry in found:
         if entry.size < target // 2 and _own_name(entry) not in half_moved:
             partitions[entry.name.rpartition("/")[0]].append(entry)
     for entries in partitions.values():
@@ -162,30 +165,49 @@ def _recover(files: ArchiveFiles) -> None:
     for manifest in manifests(files):
         _finish(files, manifest)
     for name in files.children(MANIFESTS):  # in the staging directory, but in no manifest
-        if name != _LOCK:
+        if not name.startswith(_LOCK):
             files.delete(name)
 
 
 @contextmanager
 def _locked(files: ArchiveFiles) -> Iterator[None]:
-    """Hold the lock of the archive: two concurrent compactions would merge the same messages into two files."""
-    own = {"host": socket.gethostname(), "pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
-    if not files.create(_LOCK, json.dumps(own)):
-        holder = json.loads(files.read(_LOCK))
-        if not _is_stale(holder):
-            raise PipelineError(
-                f"{files.path()} is being compacted by process {holder['pid']} of {holder['host']} since "
-                f"{holder['since']}; if it is not, remove {files.path(_LOCK)}"
-            )
-        files.delete(_LOCK)
-        if not files.create(_LOCK, json.dumps(own)):
-            raise PipelineError(f"{files.path()} is being compacted")
+    """Hold the lock of the archive: two concurrent compactions would merge the same messages into two files. Raises
+    AlreadyCompacting."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    own = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": now})
+    while not files.create(_LOCK, own):
+        _remove_stale_lock(files)
     try:
         yield
     finally:
         files.delete(_LOCK)
 
 
-def _is_stale(holder: dict[str, Any]) -> bool:
-    """Whether the holder of the lock no longer runs; only known if it ran on this machine."""
-    return holder["host"] == socket.gethostname() and not Path(f"/proc/{holder['pid']}").exists()
+def _remove_stale_lock(files: ArchiveFiles) -> None:
+    """Remove the lock if its process has ended. A second lock, whose name depends on the contents of the first one, is
+    held meanwhile: otherwise, a process that has read the stale lock could remove the next one. Raises
+    AlreadyCompacting."""
+    with suppress(FileNotFoundError):  # removed by its process
+        held = files.read(_LOCK)
+        holder, has_ended = _holder_of(held)
+        removing = f"{_LOCK}-{hashlib.sha256(held.encode()).hexdigest()[:16]}"
+        if not has_ended or not files.create(removing, ""):
+            raise AlreadyCompacting(
+                f"{files.path()} is being compacted by {holder}; if it is not, remove {files.path(_LOCK)} and, if it "
+                f"exists, {files.path(removing)}"
+            )
+        try:
+            if files.read(_LOCK) == held:
+                files.delete(_LOCK)
+        finally:
+            files.delete(removing)
+
+
+def _holder_of(lock: str) -> tuple[str, bool]:
+    """Return the process that holds the lock, and whether it has ended, which is only known on its machine."""
+    try:
+        holder = json.loads(lock)
+        named = f"process {holder['pid']} of {holder['host']} since {holder['since']}"
+        return named, holder["host"] == socket.gethostname() and not Path(f"/proc/{holder['pid']}").exists()
+    except (ValueError, KeyError, TypeError):
+        return "a process that has not written its name into the lock", False

@@ -78,7 +78,13 @@ class ArchiveFiles:
         self._system.delete(self._at(name), True)
 
     def read(self, name: str) -> str:
-        stream = self._system.open(self._at(name))
+        """Return the text of a file. Raises FileNotFoundError."""
+        try:
+            stream = self._system.open(self._at(name))
+        except Py4JJavaError as error:
+            if "FileNotFound" in error.java_exception.getClass().getName():
+                raise FileNotFoundError(self.path(name)) from error
+            raise
         try:
             return str(self._io.toString(stream, "UTF-8"))
         finally:

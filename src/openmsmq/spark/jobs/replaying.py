@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure, restricted
 from openmsmq.spark.options import BATCH_WRITE
 
+# Two queue managers may have used the same sequence number.
+_ORDER = ("sequence", "message_id")
 # The caller determines the destination, not the archived message.
 _COLUMNS = [name for name in WRITE_COLUMNS if name != "destination_queue"]
 
@@ -80,17 +83,23 @@ def replay(
             on_sent(rows)
         return Replayed(rows, "flight")
     with server.connect() as qm:
-        return Replayed(_send_rows(qm, frame.orderBy("sequence"), _path_name(to), rate, on_sent), "rpc")
+        return Replayed(_send_rows(qm, frame, where, _path_name(to), rate, on_sent), "rpc")
 
 
 def _send_rows(
-    qm: QueueManager, frame: DataFrame, to: str, rate: float | None, on_sent: Callable[[int], None] | None
+    qm: QueueManager,
+    frame: DataFrame,
+    where: str | None,
+    to: str,
+    rate: float | None,
+    on_sent: Callable[[int], None] | None,
 ) -> int:
     transactional = _is_transactional(qm, to)
-    sent, last, due = 0, None, 0.0
+    sent, due = 0, 0.0
+    last: tuple[int, str] | None = None
     try:
         with qm.open(to, "send") as queue:
-            for row in frame.toLocalIterator(prefetchPartitions=True):
+            for row in frame.orderBy(*_ORDER).toLocalIterator(prefetchPartitions=True):
                 values = row.asDict()
                 message = message_of(values)
                 if rate is not None:
@@ -101,13 +110,20 @@ def _send_rows(
                         queue.send(message, transaction=transaction)
                 else:
                     queue.send(message)
-                sent, last = sent + 1, values["sequence"]
+                sent, last = sent + 1, (values["sequence"], values["message_id"] or "")
                 if on_sent is not None:
                     on_sent(sent)
     except (MsmqError, OSError, ValueError) as error:
-        rest = "" if last is None else f"; select the rest with sequence > {last}"
+        rest = "" if last is None else f"; send the rest with --where {shlex.quote(_rest(where, *last))}"
         raise PipelineError(f"after {sent} messages: {error}{rest}") from error
     return sent
+
+
+def _rest(where: str | None, sequence: int, identifier: str) -> str:
+    """Return the expression that selects the messages of `where` that follow one in the order of replay."""
+    literal = identifier.replace("\\", "\\\\").replace("'", "\\'")  # as Spark's parser reads it
+    after = f"sequence > {sequence} OR sequence = {sequence} AND message_id > '{literal}'"
+    return f"({where}) AND ({after})" if where else after
 
 
 def message_of(row: Mapping[str, Any]) -> Message:
