@@ -353,10 +353,10 @@ class QueueManager(_Closing):
             except Exception as error:
                 failures.append(error)
         raise_first(failures)
-        if told:
-            for transaction, number in (await self._outcomes(outcomes)).items():
-                if transaction in told and number <= len(participants):
-                    await self._forget_outcome(transaction, outcomes)
+        known = await self._outcomes(outcomes) if told else {}
+        for transaction, number in known.items():
+            if transaction in told and number <= len(participants):
+                await self._forget_outcome(transaction, outcomes)
         return sorted(under_way)
 
     async def _outcomes(self, outcomes: str) -> dict[str, int]:

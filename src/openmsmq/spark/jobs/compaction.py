@@ -165,7 +165,7 @@ def _recover(files: ArchiveFiles) -> None:
     for manifest in manifests(files):
         _finish(files, manifest)
     for name in files.children(MANIFESTS):  # in the staging directory, but in no manifest
-        if not name.startswith(_LOCK):
+        if name != _LOCK:
             files.delete(name)
 
 
