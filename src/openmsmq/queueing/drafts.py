@@ -117,11 +117,12 @@ def _needs_no_checks(record: memoryview, form: Form) -> bool:
     if FIXED.size + sum(lengths) != len(record) or administration or response:
         return False
     at = FIXED.size + body + extension
+    text = bytes(record[at + sender : at + sender + label])
     try:
-        units = _code_units(bytes(record[at + sender : at + sender + label]))
+        units = _code_units(text)
     except UnicodeDecodeError:
         return False
-    if units > MAXIMUM_LABEL or record[at : at + sender] != form.sender:
+    if b"\0" in text or units > MAXIMUM_LABEL or record[at : at + sender] != form.sender:
         return False
     return record[len(record) - destination :] == form.destination
 

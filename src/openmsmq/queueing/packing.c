@@ -79,10 +79,12 @@ end:
 enum { BODY, EXTENSION, SENDER, CERTIFICATE, KEY, SIGNATURE, LABEL, DESTINATION, ADMINISTRATION, RESPONSE, STATUS,
        PROVIDER, PARTS };
 
-/* Whether bytes are UTF-8 of at most `longest` UTF-16 code units. */
+/* Whether bytes are UTF-8 of at most `longest` UTF-16 code units, none of them NUL. */
 static bool is_text(const char *text, size_t length, size_t longest)
 {
     unsigned char all = 0;
+    if (memchr(text, 0, length) != NULL)
+        return false;
     for (size_t i = 0; i < length; i++)
         all |= (unsigned char)text[i];
     if (all < 0x80)
