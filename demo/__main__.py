@@ -267,7 +267,7 @@ def run(directory: Path, count: int) -> int:
     for name, count, seconds in (
         (f"sent, durable, {len(TARGETS)} senders, one kill -9", len(records), sending),
         ("received by MS-MQMP, durable, 1 receiver", len(near.received), near.seconds),
-        (f"received by MS-MQRR, {far.abandoned} reads given up first", len(far.received), far.seconds),
+        (f"received by MS-MQRR, {far.abandoned} reads abandoned first", len(far.received), far.seconds),
         ("journals to Parquet, Spark's start included", archived, archiving),
         ("sent on by MS-MQQB, in transactions, one kill -9", len(arrived), exchanging),
     ):

@@ -81,8 +81,10 @@ class Samba:
         self, uuid: UUID, version: tuple[int, int], opnum: int, stub: bytes, target: UUID | None = None
     ) -> bytes:
         """Make a raw call; `target` is sent as object UUID."""
-        objuuid = str(target) if target is not None else None
-        return bytes.fromhex(self.ask("request", str(uuid), version[0] | version[1] << 16, opnum, stub.hex(), objuuid))
+        object_uuid = str(target) if target is not None else None
+        return bytes.fromhex(
+            self.ask("request", str(uuid), version[0] | version[1] << 16, opnum, stub.hex(), object_uuid)
+        )
 
     def manager(self, is_ndr64: bool = False) -> openmsmq.QueueManager:
         """Return the API of our client with all calls made by Samba; `is_ndr64` if it binds with NDR64."""

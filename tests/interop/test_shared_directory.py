@@ -176,7 +176,7 @@ def test_a_queue_whose_record_was_lost_keeps_its_messages(tmp_path: Path) -> Non
 
 
 def test_an_invalid_directory_blocks_nothing_and_is_logged(tmp_path: Path) -> None:
-    (tmp_path / "directory.sqlite").write_bytes(b"not a database!!!!!" * 1000)
+    (tmp_path / "directory.sqlite").write_bytes(b"not a database file" * 1000)
     with daemon(tmp_path, "ONE") as one:
         eventually(lambda: "directory unavailable" in one.log)
         with one.connect() as manager:
@@ -187,7 +187,7 @@ def test_an_invalid_directory_blocks_nothing_and_is_logged(tmp_path: Path) -> No
             assert hresult(manager.open, f"DL={uuid4()}", "send") == HResult.MQ_ERROR_NO_DS
         assert hresult(paths, one) == HResult.MQ_ERROR_NO_DS
         assert hresult(created, one, "ONE\\q") == HResult.MQ_ERROR_NO_DS
-        assert (tmp_path / "directory.sqlite").read_bytes() == b"not a database!!!!!" * 1000
+        assert (tmp_path / "directory.sqlite").read_bytes() == b"not a database file" * 1000
 
 
 def test_a_locked_directory_delays_only_calls_that_need_it(tmp_path: Path) -> None:
