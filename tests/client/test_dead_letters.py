@@ -40,7 +40,10 @@ class MemoryQueue:
         self._log.append(("send", message.label, transaction))
         self.messages.append(message)
 
-    def close(self) -> None:
+    def __enter__(self) -> MemoryQueue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._log.append("closed")
 
 

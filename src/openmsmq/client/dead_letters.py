@@ -4,6 +4,7 @@ queue."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -69,14 +70,14 @@ class Forwarding:
     def __init__(self, qm: QueueManager) -> None:
         self._qm = qm
         self._targets: dict[str, MessageQueue] = {}
+        self._opened = ExitStack()
 
     def __enter__(self) -> Forwarding:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for target in self._targets.values():
-            target.close()
         self._targets.clear()
+        self._opened.close()
 
     def send_back(self, cursor: Cursor, message: Message, *, in_transaction: bool = False) -> str:
         """Send the dead letter at the cursor to its destination queue and remove it. Return the method.
@@ -115,5 +116,5 @@ class Forwarding:
 
     def _target(self, name: str) -> MessageQueue:
         if name not in self._targets:
-            self._targets[name] = self._qm.open(name, "send")
+            self._targets[name] = self._opened.enter_context(self._qm.open(name, "send"))
         return self._targets[name]

@@ -4,6 +4,9 @@ Spark gives each batch a number and repeats it, with the same number, until it h
 written to a staging directory, then its files are moved to their final places. A completely written batch is not
 written again; only its remaining files are moved. So a file that readers have seen is never removed. Delta: the number
 is part of the commit of the rows.
+
+Power failures: a batch is marked as written only when its offsets and its files are durable, and its messages leave
+their queue only when the moved files are.
 """
 
 from __future__ import annotations
@@ -114,13 +117,15 @@ def archive(
         raise PipelineError(f"{to} is an archive in the format {there}, not {format}")
     sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
     checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
+    position = ArchiveFiles(spark, checkpoint)
+    _remove_incomplete(position)
     done = Archived()
 
     def take(frame: DataFrame, number: int) -> None:
-        identifier = json.loads(ArchiveFiles(spark, checkpoint).read("metadata"))[
-            "id"
-        ]  # the query identifier of Spark, stored in the checkpoint
+        position.sync()  # Spark has stored the offsets of this batch, and that the one before is complete
+        identifier = json.loads(position.read("metadata"))["id"]  # Spark's identifier of the query
         batch = sink.put(identifier, number, as_archived(frame, removed=group is not None))
+        files.sync()  # before Spark tells the queue manager that the messages may leave their queue
         done.batches, done.rows, done.bytes = done.batches + 1, done.rows + batch.rows, done.bytes + batch.bytes
         if on_batch is not None:
             on_batch(batch)
@@ -144,6 +149,14 @@ def archive(
         with suppress(AlreadyCompacting):
             done.compacted = compact(spark, to, at_least=_MANY)
     return done
+
+
+def _remove_incomplete(position: ArchiveFiles) -> None:
+    """Remove files of the checkpoint that a power failure left empty, with which Spark would not start. Nothing depends
+    on them: they are made durable before a batch is written."""
+    for entry in list(position.files()):
+        if not entry.size:
+            position.delete(entry.name)
 
 
 @contextmanager

@@ -3,12 +3,16 @@ FileSystem."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,10 @@ class ArchiveFiles:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Create a file atomically."""
+        """Create a file atomically. It exists only if everything that was written before it is durable."""
         draft = f"{name}.draft"
         self._store(draft, text, overwrite=True)
+        self.sync()
         if not self._system.rename(self._at(draft), self._at(name)):
             raise OSError(f"cannot write {self.path(name)}")
 
@@ -106,6 +111,13 @@ class ArchiveFiles:
                 return False
             raise
         return True
+
+    def sync(self) -> None:
+        """Make everything durable that was written to the file system of the directory, if it is a local one: neither
+        Spark nor Hadoop's FileSystem does so. Raises OSError."""
+        location = self._root.toUri()
+        if location.getScheme() == "file":
+            _sync_file_system(str(location.getPath()))
 
     def _store(self, name: str, text: str, overwrite: bool) -> None:
         stream = self._system.create(self._at(name), overwrite)
@@ -123,3 +135,17 @@ class ArchiveFiles:
 
     def _at(self, name: str) -> Any:
         return self._paths(self._root, name) if name else self._root
+
+
+def _sync_file_system(directory: str) -> None:
+    """syncfs(2); sync(2) on systems without it."""
+    if not hasattr(_libc, "syncfs"):
+        os.sync()
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        if _libc.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, f"cannot sync the file system of {directory}: {os.strerror(number)}")
+    finally:
+        os.close(descriptor)
