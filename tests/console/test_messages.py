@@ -12,23 +12,28 @@ from unittest import mock
 
 import pytest
 
-from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client
+from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client, FreshDaemon
 from console.test_api import refused
 from daemon import Daemon, eventually
 from openmsmq.actions import messages
 from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
 from openmsmq.admin.message_json import from_json
 from openmsmq.console.messages import changes_in
+from openmsmq.model.message import Message
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;{{7*7}}"
 
 
-@pytest.fixture
-def browser(daemon: Daemon) -> Browser:
+def logged_in(daemon: Daemon) -> Browser:
     found = Browser(daemon)
     found.login()
     found.ask("GET", "/queues")
     return found
+
+
+@pytest.fixture
+def browser(daemon: Daemon) -> Browser:
+    return logged_in(daemon)
 
 
 def labels(client: Client, queue: str, **query: Any) -> list[str]:
@@ -57,6 +62,29 @@ def filled(page: str) -> dict[str, str]:
     if text is not None:
         found["text"] = html.unescape(text.group(1)).replace("\n", "\r\n")
     return found
+
+
+def test_half_a_surrogate_pair_in_labels_is_replaced(own: FreshDaemon) -> None:
+    """Labels are UTF-16, so that programs can send what UTF-8 and JSON cannot express."""
+    client = own.client
+    with own.daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager:
+        name = manager.create_queue(".\\private$\\halves", label="queue \ud800")
+        with manager.open(name, "send") as opened:
+            opened.send(
+                Message(body="body \udc00".encode("utf-16-le", "surrogatepass"), label="half \ud800", body_type=8)
+            )
+    row = next(each for each in client.get("/queues")["queues"] if each["name"].endswith("halves"))
+    (message,) = client.messages(row["id"])
+    assert (row["label"], message["label"]) == ("queue \ufffd", "half \ufffd")
+    path = f"/queues/{row['id']}/messages/{message['lookup']}"
+    assert client.get(path)["properties"]["label"] == "half \ufffd"
+    assert [each["label"] for each in client.get("/definitions")["queues"]] == ["queue \ufffd"]
+    browser = logged_in(own.daemon)
+    assert browser.ask("GET", "/queues").status == browser.ask("GET", path).status == 200
+    page = browser.ask("GET", f"/queues/{row['id']}").text
+    assert "queue " in page and "half " in page
+    exported = json.loads(browser.ask("GET", "/definitions/export").text)  # the file has the label as it is
+    assert [each["label"] for each in exported["queues"]] == ["queue \ud800"]
 
 
 # -- searching -----------------------------------------------------------------------------------------------------

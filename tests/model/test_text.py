@@ -4,12 +4,14 @@ import json
 import unicodedata
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.model.errors import QueueNotFound
-from openmsmq.model.text import counted, printable, printable_json
+from openmsmq.model.text import as_unicode, counted, json_line, printable, printable_json
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\u2066\u200b\u200f\u2028\u2029\ud800\x7f\r\nid: forged"
 _DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn", "Co"}
@@ -45,6 +47,24 @@ def test_json_is_the_same_value_without_anything_dangerous(text):
     line = printable_json({"label": text})
     assert not dangerous(line)
     assert json.loads(line) == {"label": text}
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_every_parser_accepts_a_line_of_json(text: str) -> None:
+    line = json_line({"label": text})
+    assert b"\n" not in line
+    assert msgspec.json.decode(line) == {"label": as_unicode(text)}
+    assert json_bytes({"label": text}) in (line, msgspec.json.encode({"label": as_unicode(text)}))
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    assert as_unicode("a\ud800b\udc00\U0001f600") == "a\ufffdb\ufffd\U0001f600"
+    assert as_unicode("\ud83d\ude00") == "\U0001f600"
+
+
+def test_indented_json_has_line_breaks_and_nothing_else_that_is_dangerous() -> None:
+    text = printable_json({"label": HOSTILE}, indent=1)
+    assert dangerous(text) == ["\n", "\n"] and json.loads(text) == {"label": HOSTILE}
 
 
 def test_an_error_message_is_one_line_whatever_its_detail_holds():

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from openmsmq.bulk.message_columns import as_unicode
 from openmsmq.bulk.texts import _as_text, with_text
 from openmsmq.model.bodies import encode_body
+from openmsmq.model.text import as_unicode
 from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, OptionError, parse
 from openmsmq.spark.schema import ColumnError, check_writable, projection, spark_schema
 from openmsmq.spark.writing import _with_bytes

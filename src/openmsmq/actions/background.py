@@ -19,6 +19,7 @@ import msgspec
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import EpochSeconds, doc
 from openmsmq.admin.jobs_file import JobsFileError, read_jobs, write_jobs
+from openmsmq.admin.json_bytes import json_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -227,4 +228,4 @@ class Jobs:
     def _write(self) -> None:
         self._saved = time.monotonic()
         if self._file is not None:
-            write_jobs(self._file, msgspec.json.encode([job.view for job in self._jobs.values()]))
+            write_jobs(self._file, json_bytes([job.view for job in self._jobs.values()]))

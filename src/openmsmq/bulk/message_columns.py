@@ -85,10 +85,3 @@ path name or format name of the destination of a row."""
 END_OF_ROWS = b"end"
 """Metadata that marks the end of the rows of a stage. The end of the stream is not sufficient: it may be due to a
 failure of the writer."""
-
-
-def as_unicode(text: str) -> str:
-    """Replace unpaired surrogates with U+FFFD: Arrow rejects them, and a single label must not end a stream."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from openmsmq.bulk.message_columns import as_unicode
 from openmsmq.model.bodies import BodyError, decode_body
 from openmsmq.model.constants import VarType
 from openmsmq.model.nrbf import NrbfError, decode_nrbf, looks_like_nrbf
+from openmsmq.model.text import as_unicode
 
 TEXT: Final = pa.field("text", pa.string())
 """Name of the column."""

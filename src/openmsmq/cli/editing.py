@@ -12,6 +12,7 @@ import click
 
 from openmsmq.admin.editing import MessageEdits, document, edited
 from openmsmq.model.message import Message
+from openmsmq.model.text import printable_json
 
 _OPTIONS = (
     click.option("--edit", is_flag=True, help="Edit each message in $EDITOR first, as JSON."),
@@ -48,7 +49,7 @@ def changes_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def edit_in_editor(message: Message) -> Message:
     """Return the message as the user saved it in an editor. Raises Abort if it was not saved."""
-    text = click.edit(json.dumps(document(message), indent=1, ensure_ascii=False), extension=".json")
+    text = click.edit(printable_json(document(message), indent=1), extension=".json")
     if text is None:
         raise click.Abort()
     try:

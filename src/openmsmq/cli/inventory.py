@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import time
@@ -23,7 +22,7 @@ from openmsmq.cli.account_maps import accounts_in, accounts_option
 from openmsmq.cli.connection import Address, connect_async, level_option, login_options
 from openmsmq.cli.inventory_report import number, yes_no
 from openmsmq.cli.output import echo, json_option, print_json, print_table
-from openmsmq.model.text import counted, time_text
+from openmsmq.model.text import counted, printable_json, time_text
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.loading import load
 
@@ -89,7 +88,7 @@ def inventory(
     notes = remarks(found)
     if definitions is not None:
         wanted = definitions_of(found, known)
-        _write(definitions, json.dumps(wanted.document, indent=2, ensure_ascii=False) + "\n")
+        _write(definitions, printable_json(wanted.document, indent=2) + "\n")
         for name, why in wanted.left_out.items():
             echo(f"not in {definitions}: queue {name}: {why}", err=True)
     if html is not None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import click
-import msgspec
 
 from openmsmq.admin.definitions import Document, defined
 from openmsmq.admin.inventory import Inventory, reason_of
 from openmsmq.admin.inventory_export import OF_INFO, read_export
+from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.cli.connection import Address, login_of
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.com import CastTo, ComError, Dispatch
@@ -50,7 +50,7 @@ def by_com(address: Address, level: Any) -> Inventory:
     def new(name: str) -> Any:
         return Dispatch(f"MSMQ.{name}", address.host, port, **login)
 
-    return read_export(msgspec.json.encode(_ComExport(new).document(address.host)), source="DCOM")
+    return read_export(json_bytes(_ComExport(new).document(address.host)), source="DCOM")
 
 
 class _ComExport:

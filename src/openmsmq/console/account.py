@@ -11,6 +11,7 @@ from starlette.responses import Response
 from openmsmq.actions.fields import ROLE_WORDS
 from openmsmq.actions.sessions import CurrentUser
 from openmsmq.actions.table import Input
+from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.console.limits import SESSION_SECONDS
 from openmsmq.console.services import Services, WebSettings
 from openmsmq.console.table import HttpOperation, WebRequest
@@ -29,7 +30,7 @@ class LoginRequest(Input, frozen=True):
 def open_session(asked: WebRequest) -> Response:
     given: LoginRequest = asked.body
     secret, who = begin(asked.services, given, asked.caller.peer)
-    response = Response(msgspec.json.encode(who), 201, media_type="application/json")
+    response = Response(json_bytes(who), 201, media_type="application/json")
     set_cookie(response, asked.services.settings, secret)
     return response
 

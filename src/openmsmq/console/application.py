@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from openmsmq.actions.table import Input
+from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.console import problems
 from openmsmq.console.callers import WebCaller, WebSession, basic, bearer, same
 from openmsmq.console.limits import BODY, BODY_SECONDS, THREADS, WORK_SECONDS
@@ -306,9 +307,9 @@ def peer_of(request: Request) -> str:
 
 
 def json_response(document: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(document), status, media_type="application/json")
+    return Response(json_bytes(document), status, media_type="application/json")
 
 
 def problem_response(problem: Problem, request: Request) -> Response:
-    body = msgspec.json.encode(problem.document(request.scope["state"]["request_id"]))
+    body = json_bytes(problem.document(request.scope["state"]["request_id"]))
     return Response(body, problem.status, problem.headers, media_type=problems.MEDIA_TYPE)

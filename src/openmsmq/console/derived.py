@@ -41,6 +41,7 @@ from openmsmq.actions import (
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused, InputError, UnknownAccount
 from openmsmq.actions.site import ActionCaller, ActionSite
 from openmsmq.actions.table import Action, DryRunAt, Empty, Input
+from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.admin.permissions import sid_for
 from openmsmq.admin.series import Range, Rates
 from openmsmq.console.problems import Problem
@@ -150,7 +151,7 @@ def _handler(action: Action, dry_run: str = "") -> Callable[[WebRequest], Any]:
 
 
 def _answer(output: Any, status: int) -> Response:
-    return Response(msgspec.json.encode(output), status, media_type="application/json")
+    return Response(json_bytes(output), status, media_type="application/json")
 
 
 def perform(action: Action, asked: WebRequest, given: Input, *, dry_run: bool = False, token: str = "") -> Any:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import ClassVar, Final
 
-import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.console.derived import demand_figures
 from openmsmq.console.history import FigureHistory
 from openmsmq.console.limits import STREAMS, STREAMS_PER_USER
@@ -53,7 +53,7 @@ async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
             found = history.latest()
             if found is not None and found.at != last:
                 last = found.at
-                yield b"event: figures\ndata: " + msgspec.json.encode(found) + b"\n\n"
+                yield b"event: figures\ndata: " + json_bytes(found) + b"\n\n"
             if loop.time() - checked > _HEARTBEAT:
                 checked = loop.time()
                 await asyncio.wrap_future(services.link.ask("whoami", ticket=asked.caller.ticket))

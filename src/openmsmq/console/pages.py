@@ -40,6 +40,7 @@ from openmsmq.console.tiles import depth_of, overview_tiles
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.look import look_css
 from openmsmq.model.roles import Role
+from openmsmq.model.text import as_unicode
 
 _MOST_FIELDS: Final = 600
 _STATIC: Final = {
@@ -236,7 +237,7 @@ class Console:
             operates=caller is not None and caller.role >= Role.OPERATOR,
             administers=caller is not None and caller.role >= Role.ADMINISTRATOR, **values,
         )  # fmt: skip
-        return HTMLResponse(text)
+        return HTMLResponse(as_unicode(text))
 
     async def ask(self, handler: Callable[[WebRequest], Any], request: Request, caller: WebCaller, **given: Any) -> Any:
         """Call a handler and return its answer. If `handler` does not belong to an operation, `like` is the handler of

@@ -20,6 +20,7 @@ from openmsmq.console.forms import converted, whole
 from openmsmq.console.pages import Console, Page
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import parse_query
+from openmsmq.model.text import printable_json
 
 
 class RelayStepText(NamedTuple):
@@ -87,7 +88,7 @@ class UpkeepPages:
         document = json.loads(bytes(found.body)) if isinstance(found, Response) else found
         name = datetime.now(UTC).strftime("definitions-%Y-%m-%d.json")
         return Response(
-            json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n", media_type="application/json",
+            printable_json(document, indent=2).encode() + b"\n", media_type="application/json",
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )  # fmt: skip
 

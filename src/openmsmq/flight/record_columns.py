@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, as_unicode
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
 from openmsmq.flight.layout import FIXED, PART, VERSION
 from openmsmq.model.lookup_id import LAST_SEQUENCE
+from openmsmq.model.text import as_unicode
 from openmsmq.record.compact_record import split_rows
 
 Array = npt.NDArray[Any]

@@ -7,7 +7,6 @@ queues that the user may see, and look up accounts. In addition, it reads sums f
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import socket
 import time
@@ -34,6 +33,7 @@ from openmsmq.model.errors import AccessDenied, AuthenticationError, HResult, Ms
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import missing_administrator
+from openmsmq.model.text import json_line
 from openmsmq.processes.answering import Answering
 from openmsmq.queueing.auditing import Actor, Auditor
 from openmsmq.queueing.authorization import Caller
@@ -342,7 +342,7 @@ class WebGateway:
         """Return the rows of all queues that the user may see as JSON, one per line."""
         caller = self._caller(ticket)
         lines = [
-            json.dumps(row).encode()
+            json_line(row)
             async for row in _sliced(rows.visible(self._manager, self.growth, caller))
             if row is not None
         ]  # fmt: skip
@@ -353,7 +353,7 @@ class WebGateway:
         caller = self._caller(ticket)
         queue = rows.find(self._manager, id)
         if queue is None or not rows.is_seen(self._manager, queue, caller):
-            raise QueueNotFound(detail=f"there is no queue {id[:40]}")
+            raise QueueNotFound(detail=f"no queue has the identifier {id[:40]}")
         return rows.row(self._manager, self.growth, queue)
 
     async def _depths(self) -> tuple[dict[str, Any], bytes]:
@@ -375,14 +375,14 @@ class WebGateway:
     async def _handles(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Return open handles as JSON, one per line. Raises AccessDenied unless the caller is an administrator."""
         self._administrator(ticket)
-        lines = [json.dumps(row).encode() async for row in _sliced(self._openings.rows())]
+        lines = [json_line(row) async for row in _sliced(self._openings.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _connections(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Return connections as JSON, one per line. Raises AccessDenied unless the caller is an administrator."""
         self._administrator(ticket)
         found = connected.rows(self._rpc, self._open_sessions(), list(self._openings.rows()), time.time())
-        lines = [json.dumps(row).encode() for row in found]
+        lines = [json_line(row) for row in found]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _close_handle(self, ticket: str, peer: str, id: str) -> dict[str, Any] | None:
@@ -400,7 +400,7 @@ class WebGateway:
     async def _sequences(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Return sequences as JSON, one per line. Raises AccessDenied unless the caller is an administrator."""
         self._administrator(ticket)
-        lines = [json.dumps(row).encode() async for row in _sliced(self._remedies.sequences())]
+        lines = [json_line(row) async for row in _sliced(self._remedies.sequences())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _forget_sequence(self, ticket: str, peer: str, id: str, source: str) -> bool:
@@ -413,7 +413,7 @@ class WebGateway:
         """Return distributed transactions as JSON, one per line. Raises AccessDenied unless the user is an
         administrator."""
         self._administrator(ticket)
-        lines = [json.dumps(row).encode() async for row in _sliced(self._distributed.rows())]
+        lines = [json_line(row) async for row in _sliced(self._distributed.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _resolve_transaction(self, ticket: str, peer: str, id: str, resolution: str) -> str | None:
@@ -427,7 +427,7 @@ class WebGateway:
     async def _relays(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Return relays as JSON, one per line. Raises AccessDenied unless the user is an administrator."""
         self._administrator(ticket)
-        lines = [json.dumps(row).encode() async for row in _sliced(self._relay_requests.rows())]
+        lines = [json_line(row) async for row in _sliced(self._relay_requests.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _begin_relay(

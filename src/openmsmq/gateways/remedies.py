@@ -58,7 +58,7 @@ class Remedies:
         recorded or stored."""
         queue = find(self._manager, identifier)
         if queue is None:
-            raise QueueNotFound(detail=f"there is no queue {identifier[:40]}")
+            raise QueueNotFound(detail=f"no queue has the identifier {identifier[:40]}")
         try:
             sender = UUID(source).bytes_le
         except ValueError:

@@ -8,16 +8,31 @@ from typing import Any
 
 from msrpc.text import is_visible, printable
 
-__all__ = ["counted", "duration_text", "is_visible", "printable", "printable_json", "time_text"]
+__all__ = [
+    "as_unicode", "counted", "duration_text", "is_visible", "json_line", "printable", "printable_json", "time_text",
+]  # fmt: skip
 
 
-def printable_json(value: Any, default: Any = None) -> str:
-    """Return `value` as one line of JSON. Characters that `printable` escapes are JSON escapes, so the value is
-    unchanged."""
-    text = json.dumps(value, default=default, ensure_ascii=False)
+def as_unicode(text: str) -> str:
+    """Replace unpaired surrogates, which names and labels in UTF-16 may contain, with U+FFFD: Arrow, HTTP and strict
+    JSON parsers reject them."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def json_line(value: Any) -> bytes:
+    """Return `value` as one line of JSON that every parser accepts; see `as_unicode`."""
+    return as_unicode(json.dumps(value, ensure_ascii=False)).encode()
+
+
+def printable_json(value: Any, default: Any = None, indent: int | None = None) -> str:
+    """Return `value` as JSON, without `indent` in one line. Characters that `printable` escapes are JSON escapes, so
+    the value is unchanged."""
+    text = json.dumps(value, default=default, ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
-    return "".join(c if is_visible(c) else json.dumps(c)[1:-1] if c != "\x7f" else "\\u007f" for c in text)
+    return "".join(c if is_visible(c) or c == "\n" else json.dumps(c)[1:-1] if c != "\x7f" else "\\u007f" for c in text)
 
 
 def counted(number: int, one: str, many: str = "") -> str:

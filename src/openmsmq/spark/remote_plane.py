@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import openmsmq
 from openmsmq.bulk.client import Lag, QueueInfo, QueuePosition, Range, ReadPlan
-from openmsmq.bulk.message_columns import MESSAGE_SCHEMA, as_unicode
+from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import MessageQueue
 from openmsmq.model.constants import INFINITE
@@ -33,6 +33,7 @@ from openmsmq.model.errors import (
 )
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
+from openmsmq.model.text import as_unicode
 from openmsmq.spark.options import DataSourceOptions, OptionError
 from openmsmq.spark.retry import RetryPolicy
 
