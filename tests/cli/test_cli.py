@@ -263,6 +263,42 @@ def test_a_failed_import_resumes_without_sending_anything_twice(run, tmp_path):
     assert sorted(labels) == sorted(f"l{n}" for n in range(12))
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_refused_line_is_named_and_can_be_removed(run, tmp_path, transactional):
+    queue = f"refusing {transactional}"
+    run("queue", "create", queue, *(["--transactional"] if transactional else []))
+    lines = [json.dumps({"label": f"l{n}", "body": ""}) for n in range(400)]
+    refused = json.dumps({"label": "refused", "body_type": 0xFFFFFFFF})  # [MS-MQMP] has 16 bits
+    (tmp_path / "f.jsonl").write_text("\n".join([*lines[:260], "", refused, *lines[260:]]))
+    said = run("import", queue, "f.jsonl", code=1)
+    assert "f.jsonl, line 262:" in said and "ILLEGAL_PROPERTY_VALUE" in said
+    (tmp_path / "f.jsonl").write_text("\n".join(lines))
+    run("import", queue, "f.jsonl")
+    labels = [json.loads(m)["label"] for m in run("peek", queue, "--count", "0", "--json").splitlines()]
+    assert sorted(labels) == sorted(f"l{n}" for n in range(400))
+
+
+def test_equal_lines_are_all_sent_by_an_import_that_resumes(run, tmp_path):
+    run("queue", "create", "equal", "--quota", "40")
+    small, large = (json.dumps({"body": base64.b64encode(bytes(size)).decode()}) for size in (1, 9000))
+    (tmp_path / "f.jsonl").write_text("\n".join([small, large] * 6))
+    assert "f.jsonl, line " in run("import", "equal", "f.jsonl", code=1)
+    run("queue", "set", "equal", "quota=1000")
+    run("import", "equal", "f.jsonl")
+    assert len(run("peek", "equal", "--count", "0", "--json").splitlines()) == 12
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_a_message_that_cannot_be_copied_is_named(run, move):
+    source, target = f"from {move}", f"to {move}"
+    run("queue", "create", source)
+    run("queue", "create", target, "--quota", "8")
+    run("send", source, "small")
+    identifier = run("send", source, "x" * 9000).strip()
+    said = run("copy", source, target, *(["--move"] if move else []), code=1)
+    assert identifier.startswith("{") and "INSUFFICIENT_RESOURCES" in said and f"message {identifier}" in said
+
+
 def test_an_unknown_property_in_an_import_is_named(run, tmp_path):
     run("queue", "create", "strict")
     (tmp_path / "f.jsonl").write_text('{"lable": "x"}\n')

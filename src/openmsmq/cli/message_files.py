@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,16 +90,19 @@ class MessageImport:
         self._state: Final = file.with_name(file.name + ".progress")
         self._sent: Final = hashlib.sha256()
         self.done = 0  # lines that earlier imports have sent, without gaps
-        self._ahead: frozenset[int] = frozenset()  # numbers of lines behind those that were sent, too
+        # Digests of lines behind those that were sent, too. A line that was refused may be changed or removed.
+        self._ahead: Counter[str] = Counter()
+        self._passed: list[str] = []  # of these, the ones passed since the last `remember`
         with file.open("rb") as lines:
             self.total: Final = sum(1 for line in lines if line.strip())
         if self._state.exists() and not restart:
             self.done = self._continued()
-        self._marks = [(self.done, self._sent.hexdigest())]  # lines and digest at the last `remember` and since then
+        self._place = self._safe = self.done, self._sent.hexdigest()  # lines and digest, now and at `remember`
+        self._given: list[tuple[int, str]] = []  # numbers and digests of the lines given since then
 
     def _continued(self) -> int:
         kept = _document(self._state.read_bytes())
-        if kept is None or not isinstance(kept.get("lines"), int) or "digest" not in kept:
+        if kept is None or not isinstance(kept.get("lines"), int) or not {"digest", "sent"} <= kept.keys():
             raise self._other("is not the progress of an import by this version")
         if kept.get("target") != self._target:
             raise self._other(f"belongs to an import into {kept.get('target')}, not into {self._target}")
@@ -109,7 +113,7 @@ class MessageImport:
                 f"belongs to another file: the {kept['lines']:,} lines that were sent are not the first lines of this "
                 "one"
             )
-        self._ahead = frozenset(kept.get("ahead", ()))  # an earlier version has none
+        self._ahead = Counter(kept["sent"])
         return int(kept["lines"])
 
     def _other(self, why: str) -> MessageFileError:
@@ -137,10 +141,14 @@ class MessageImport:
                     continue
                 message = self._message(line, line_number)
                 self._sent.update(line.strip())
-                if number in self._ahead:
-                    continue
-                self._marks.append((number, self._sent.hexdigest()))
-                yield message
+                self._place = number, self._sent.hexdigest()
+                own = hashlib.sha256(line.strip()).hexdigest()
+                if self._ahead[own]:
+                    self._ahead[own] -= 1
+                    self._passed.append(own)
+                else:
+                    self._given.append((line_number, own))
+                    yield message
 
     def _message(self, line: bytes, number: int) -> Message:
         try:
@@ -151,17 +159,21 @@ class MessageImport:
         except (ValueError, RecursionError) as error:
             raise MessageFileError(f"{self._file}, line {number}: {error}") from None
 
+    def name(self, position: int, message: Message) -> str:
+        """Return where the message is that `messages` gave at `position` after the last `remember`."""
+        return f"{self._file}, line {self._given[position][0]}"
+
     def remember(self, sent: Sequence[bool] | None) -> None:
         """Write down that all that `messages` has given so far was sent; or, of those given since the last time, which
         ones. Those that `sent` does not have were not. Raises PrivateFileError."""
-        (lines, digest), *given = self._marks
-        ahead = sorted(number for number in self._ahead if number > lines)
-        if sent is None:
-            lines, digest = self._marks[-1]
+        ahead = list(self._ahead.elements())
+        if sent is not None:
+            ahead += self._passed + [own for (_, own), done in zip(self._given, sent, strict=False) if done]
         else:
-            ahead += [number for (number, _), done in zip(given, sent, strict=False) if done]
-        kept = {"target": self._target, "lines": lines, "digest": digest, "ahead": ahead}
-        self._marks = [self._marks[-1]]
+            self._safe = self._place
+        lines, digest = self._safe
+        self._given, self._passed = [], []
+        kept = {"target": self._target, "lines": lines, "digest": digest, "sent": ahead}
         write_private(self._state, json.dumps(kept).encode())  # atomic: half a file would end the import for good
 
     def finish(self) -> None:

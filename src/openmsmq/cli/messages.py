@@ -40,11 +40,13 @@ from openmsmq.model.errors import (
     MessageNotFound,
     MsmqError,
     ReceiveTimeout,
+    error_for,
 )
 from openmsmq.model.message import Message
 from openmsmq.model.text import counted, printable_json
 
 Remember = Callable[[Sequence[bool] | None], None]
+Name = Callable[[int, Message], str]  # the name of a message for an error, by its position in a part
 _PART = 64  # messages sent at the same time outside a transaction: after a crash they may be sent again
 _BATCH = 200  # messages in one transaction when many are moved
 
@@ -255,7 +257,7 @@ def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) 
         copied = _move_all(qm, source, target, wanted, transactional)
     else:
         with qm.open(source, "peek") as incoming, qm.open(target, "send") as outgoing:
-            copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying")
+            copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying", _by_id)
     verb = "moved" if move else "copied"
     document = {verb: copied, "source": source, "target": target}
     report(as_json, f"{verb} {counted(copied, 'message')} from {source} to {target}", document)
@@ -271,7 +273,10 @@ def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transacti
         task = bar.add_task("", total=wanted, rate="")
         started = time.monotonic()
         for cursor, message in islice(walk(incoming), wanted):
-            forwarding.forward(cursor, message, target, both=both, in_transaction=transactional)
+            try:
+                forwarding.forward(cursor, message, target, both=both, in_transaction=transactional)
+            except MsmqError as error:
+                raise _refused(error, _by_id(count, message)) from error
             count += 1
             bar.update(task, completed=count, rate=_rate(count, started))
     return count
@@ -344,15 +349,16 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bo
     """Send the messages of a file that `export` wrote.
 
     Progress is stored in FILE.progress. An interrupted import resumes if the queue, the queue manager and the lines
-    already sent are unchanged; otherwise it is refused. After a crash, messages in flight may be sent again: at most
-    64, or 200 in a transaction.
+    already sent are unchanged; otherwise it is refused. If the queue manager refuses a message, the error has the
+    number of its line: correct or remove it, and repeat the command. After a crash, messages in flight may be sent
+    again: at most 64, or 200 in a transaction.
     """
     target = path_of(queue)
     source = MessageImport(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
     with qm.open(target, "send") as opened:
         transactional = is_transactional(qm, target)
         left = source.total - source.done
-        count = _send_all(qm, opened, source.messages(), left, transactional, "importing", source.remember)
+        count = _send_all(qm, opened, source.messages(), left, transactional, "importing", source.name, source.remember)
     source.finish()
     skipped = f"; {source.done} had already been imported" if source.done else ""
     document = {"imported": count, "skipped": source.done, "queue": target}
@@ -366,43 +372,68 @@ def _send_all(
     total: int,
     transactional: bool,
     verb: str,
+    name: Name,
     remember: Remember | None = None,
 ) -> int:
     """Send messages with a progress bar, many at a time, in transactions of bounded size if the queue is transactional.
 
-    `remember` is called after each part: with None if all its messages were sent, else with a flag for each.
+    `remember` is called after each part: with None if all its messages were sent, else with a flag for each. Raises
+    MsmqError, which has the `name` of the first message that failed.
     """
     count = 0
     with progress(verb) as bar:
         task = bar.add_task("", total=total, rate="")
         started = time.monotonic()
         waiting = map(sendable, messages)
-        while sent := _send_part(qm, target, waiting, transactional, remember):
+        while sent := _send_part(qm, target, waiting, transactional, name, remember):
             count += sent
             bar.update(task, completed=count, rate=_rate(count, started))
     return count
 
 
 def _send_part(
-    qm: QueueManager, target: MessageQueue, waiting: Iterator[Message], transactional: bool, remember: Remember | None
+    qm: QueueManager,
+    target: MessageQueue,
+    waiting: Iterator[Message],
+    transactional: bool,
+    name: Name,
+    remember: Remember | None,
 ) -> int:
-    if transactional:
-        with qm.transaction() as transaction:
-            sent = target.send_many(islice(waiting, _BATCH), transaction=transaction)
-    else:
-        try:
-            sent = target.send_many(islice(waiting, _PART))
-        except MessagesNotSent as error:
-            if remember is not None:
-                remember([identifier is not None for identifier in error.sent])
-            raise
-        except ValueError:  # an unreadable line of the file: the messages before it were sent
-            if remember is not None:
-                remember(None)
-            raise
+    part: list[Message] = []
+    try:
+        if transactional:
+            with qm.transaction() as transaction:
+                sent = target.send_many(_kept(islice(waiting, _BATCH), part), transaction=transaction)
+        else:
+            sent = target.send_many(_kept(islice(waiting, _PART), part))
+    except MessagesNotSent as error:
+        index, first = min(error.errors.items())
+        where = name(index, part[index])
+        if remember is not None:
+            remember([] if transactional else [identifier is not None for identifier in error.sent])
+        raise _refused(first, where) from error
+    except ValueError:  # an unreadable line of the file: the messages before it were sent
+        if remember is not None:
+            remember([] if transactional else None)
+        raise
     if remember is not None:
         remember(None)
     return len(sent)
+
+
+def _kept(messages: Iterable[Message], part: list[Message]) -> Iterator[Message]:
+    for message in messages:
+        part.append(message)
+        yield message
+
+
+def _by_id(position: int, message: Message) -> str:
+    return f"message {message.id}"
+
+
+def _refused(error: MsmqError, where: str) -> MsmqError:
+    """Return the error of a queue manager with the name of the message; others do not depend on the message."""
+    return error if error.hresult is None else error_for(error.hresult, f"{where}: {error.detail}")
 
 
 def _rate(count: int, started: float) -> str:
