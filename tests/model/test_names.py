@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openmsmq.client.open_queue import format_name
 from openmsmq.conversion.queue_format import from_queue_format, to_queue_format
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PathName, Suffix
+from openmsmq.model.queue_names import path_of
+from openmsmq.queueing.source_names import queue_name
 
 GUID = "12345678-9abc-def0-1234-56789abcdef0"
 
@@ -171,6 +174,33 @@ def test_a_direct_format_name_has_its_path_name() -> None:
         name = names.parse_format_name(text)
         assert isinstance(name, names.DirectFormatName)
         assert name.path_name() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"PUBLIC={GUID}", True),
+        (" direct = OS:.\\private$\\q", True),
+        ("DIRECT=OS:.\\private$\\a=b", True),
+        ("MULTICAST=234.1.1.1:8001", True),
+        ("FormatName:DIRECT=OS:host\\q", True),  # which is refused, with the reason
+        ("DIRECTLY=OS:.\\private$\\q", True),  # refused, too
+        ("a=b", False),
+        ("orders", False),
+        ("", False),
+        (".\\private$\\a=b", False),
+        ("host\\DIRECT=x", False),
+    ],
+)
+def test_format_names_are_told_from_queue_names_with_equals_signs(text: str, expected: bool) -> None:
+    assert names.is_format_name(text) is expected
+
+
+def test_short_names_may_have_equals_signs() -> None:
+    for name in ("a=b", ".\\private$\\a=b", "a=b;journal"):
+        assert str(format_name(name)).startswith("DIRECT=OS:.\\private$\\a=b")
+        assert str(queue_name(name)) == str(format_name(name))
+    assert path_of("a=b") == ".\\private$\\a=b"
 
 
 BAD_FORMAT_NAMES = [

@@ -32,6 +32,7 @@ from openmsmq.client.sync import MessageQueue, QueueManager
 from openmsmq.model.constants import INFINITE, Access
 from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_from_text
+from openmsmq.model.names import is_format_name
 from openmsmq.model.reasons import class_name, reason_of
 from openmsmq.model.roles import Role
 
@@ -374,7 +375,7 @@ def message_of(given: NewMessage) -> Message:
 
 def path_name(name: str) -> str:
     """Convert a name that a user typed to a format name: `orders` becomes a direct one."""
-    if not name or "=" in name:
+    if not name or is_format_name(name):
         return name
     return f"DIRECT=OS:{path_of(name)}"
 

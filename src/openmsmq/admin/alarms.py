@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.model.names import is_format_name
 from openmsmq.model.remedies import RemedyStep
 from openmsmq.model.rights import short_name
 from openmsmq.model.text import counted, duration_text
@@ -107,7 +108,7 @@ OF_QUEUES: Final = ("quota", "oldest", "outgoing")  # conditions with thresholds
 def key_of(queue: str) -> str:
     """Return the key shared by all names of a queue of this machine; for a format name, the name in lower case."""
     name = queue.lower()
-    return name if "=" in name else name.rpartition("\\private$\\")[2]
+    return name if is_format_name(name) else name.rpartition("\\private$\\")[2]
 
 
 def parse_thresholds(text: str) -> dict[tuple[str, str], int]:

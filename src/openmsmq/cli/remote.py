@@ -19,7 +19,7 @@ _STEP = 3.0  # seconds for each port
 
 def is_elsewhere(name: str) -> names.DirectFormatName | None:
     """Return the direct format name of another machine, or None for any other text."""
-    if "=" not in name:
+    if not names.is_format_name(name):
         return None
     parsed = names.parse_format_name(name)
     if not isinstance(parsed, names.DirectFormatName) or parsed.is_http:

@@ -38,6 +38,7 @@ from openmsmq.model.errors import (
     error_for,
     name_of,
 )
+from openmsmq.model.names import MAXIMUM_QUEUE_NAME
 
 T = TypeVar("T")
 ANSWER_MARGIN = 30.0  # seconds that a server may take in addition to the requested wait
@@ -233,7 +234,8 @@ _HINTS: dict[tuple[str, int], str] = {
         "the queue's security descriptor, or the access with which it was opened, does not allow this read"
     ),
     ("R_QMCreateObjectInternal", HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME): (
-        "a private queue has the path name .\\private$\\NAME"
+        'a private queue has the path name .\\private$\\NAME; not allowed in NAME: \\ ; + , " and control characters, '
+        f"more than {MAXIMUM_QUEUE_NAME} characters"
     ),
 }
 

@@ -197,7 +197,7 @@ def queue_format(name: str) -> QUEUE_FORMAT:
 def format_name(name: str) -> names.FormatName:
     """`orders` and `.\\private$\\orders` -> DIRECT=OS:.\\private$\\orders; a format name is returned unchanged."""
     name = path_of(name)
-    if "=" in name.partition("\\")[0]:
+    if names.is_format_name(name):
         return names.parse_format_name(name)
     names.parse_path_name(name.partition(";")[0] if name.lower().endswith((";journal",)) else name)
     return names.parse_format_name(f"DIRECT=OS:{name}")

@@ -17,6 +17,7 @@ from openmsmq.actions.alarms import KnownAlarm
 from openmsmq.actions.queues import QueueView
 from openmsmq.admin.alarms import BY_NAME, figure_text
 from openmsmq.admin.series import shown as figure
+from openmsmq.model.names import is_format_name
 from openmsmq.model.remedies import RemedyStep
 from openmsmq.model.rights import QUEUE_RIGHTS
 from openmsmq.model.text import counted, duration_text, printable, printable_json, time_text
@@ -168,7 +169,7 @@ def alarm_text(alarm: KnownAlarm, where: dict[str, Any]) -> Markup:
     """Return the sentence of an alarm with the current value in bold and its queue as a link, if it has a page. `where`
     is the result of `attention`."""
     condition = BY_NAME[alarm.alarm]
-    local = alarm.queue.partition("\\")[2] if "=" not in alarm.queue else ""
+    local = "" if is_format_name(alarm.queue) else alarm.queue.partition("\\")[2]
     about = Markup("<bdi>{}</bdi>").format(short(local or alarm.queue or "The machine"))
     if where["queue"] is not None:
         name = printable(alarm.queue)

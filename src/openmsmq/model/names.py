@@ -224,6 +224,18 @@ SingleFormatName = (
 FormatName = SingleFormatName | MultipleElementFormatName
 
 
+def is_format_name(text: str) -> bool:
+    """Whether a text is meant as a format name, and not as a path name or the short name of a private queue.
+
+    Names of queues may contain equals signs. In a format name, one precedes the first backslash; if there is no
+    backslash, it follows a known prefix.
+    """
+    head, backslash, _ = text.partition("\\")
+    prefix, separator, _ = head.partition("=")
+    is_known = prefix.strip().upper().removeprefix("FORMATNAME:") in _PARSERS
+    return bool(separator) and (is_known or bool(backslash))
+
+
 def parse_format_name(text: str) -> FormatName:
     """Parse any format name of [MS-MQMQ] 2.1. Raises IllegalFormatName with the text and the reason."""
     if len(text) > MAXIMUM_FORMAT_NAME:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from openmsmq.model.names import is_format_name
+
 #: System queues of this machine, case-insensitive: dead letters, transactional dead letters, the machine journal.
 SYSTEM_QUEUES: Final = {
     "deadletter": "DIRECT=OS:.\\SYSTEM$;DEADLETTER",
@@ -19,4 +21,4 @@ def path_of(name: str) -> str:
     returned unchanged. A private queue with the name `journal` needs its path name."""
     if name.lower() in SYSTEM_QUEUES:
         return SYSTEM_QUEUES[name.lower()]
-    return name if "\\" in name or "=" in name else f".\\private$\\{name}"
+    return name if "\\" in name or is_format_name(name) else f".\\private$\\{name}"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from openmsmq.model.errors import IllegalPropertyValue
-from openmsmq.model.names import DirectFormatName, FormatName, Suffix, parse_format_name, parse_path_name
+from openmsmq.model.names import (
+    DirectFormatName,
+    FormatName,
+    Suffix,
+    is_format_name,
+    parse_format_name,
+    parse_path_name,
+)
 
 _SYSTEM_QUEUES: Final = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
 SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
@@ -26,7 +33,7 @@ def source_name(text: str, source: str) -> FormatName:
 
 def queue_name(text: str) -> FormatName:
     """Return the format name for a path name, the name of a private queue, or a format name."""
-    if "=" in text:
+    if is_format_name(text):
         return parse_format_name(text)
     path = parse_path_name(text if "\\" in text else f".\\private$\\{text}")
     return parse_format_name(f"DIRECT=OS:{path}")

@@ -19,7 +19,7 @@ from openmsmq.admin.naming import path_of
 from openmsmq.gateways.openid import OpenIdSettings, is_safe_url
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
-from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
+from openmsmq.model.names import PublicFormatName, Suffix, is_format_name, parse_format_name, parse_path_name
 from openmsmq.model.security import sid_bytes
 from openmsmq.oletx.structures import LONGEST_NAME
 from openmsmq.processes.logs import FORMATTERS
@@ -684,9 +684,8 @@ class Configuration:
     @property
     def alarm_queue_name(self) -> str:
         """The format name of the queue that gets alarms; empty for none."""
-        return self.alarm_queue if not self.alarm_queue or "=" in self.alarm_queue else (
-            f"DIRECT=OS:{path_of(self.alarm_queue)}"
-        )  # fmt: skip
+        path = path_of(self.alarm_queue) if self.alarm_queue else ""
+        return path if not path or is_format_name(path) else f"DIRECT=OS:{path}"
 
     @property
     def on_loopback(self) -> bool:

@@ -53,11 +53,14 @@ def utc(column: str) -> Column:
 def read_archive(spark: SparkSession, directory: str) -> DataFrame:
     """Return all messages of an archive, Parquet or Delta. Raises PipelineError if there is none."""
     files = ArchiveFiles(spark, directory)
-    paths = _delta_paths(files.path()) if is_delta(files) else [files.path(e.name) for e in data_files(files)]
+    delta = is_delta(files)
+    paths = _delta_paths(files.path()) if delta else [files.path(e.name) for e in data_files(files)]
     if not paths:
         raise PipelineError(f"{directory} is not an archive: it has no files queue=…/date=…/*.parquet")
     # Without a schema, Spark would read a queue named 123 as a number.
-    return spark.read.schema(ARCHIVE_SCHEMA).option("basePath", files.path()).parquet(*paths)
+    found = spark.read.schema(ARCHIVE_SCHEMA).option("basePath", files.path()).parquet(*paths)
+    # delta-rs escapes the bytes of UTF-8 in names of directories; Spark takes each one for a character.
+    return found.withColumn("queue", F.decode(F.encode("queue", "ISO-8859-1"), "UTF-8")) if delta else found
 
 
 def is_delta(files: ArchiveFiles) -> bool:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -24,10 +25,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from openmsmq.spark.jobs.archived import PARTITION_COLUMNS, as_archived, data_files, is_delta, local
-from openmsmq.spark.jobs.compaction import AlreadyCompacting, Compacted, compact
+from openmsmq.spark.jobs.compaction import AlreadyCompacting, Compacted, CompactionFailed, compact
 from openmsmq.spark.jobs.files import ArchiveFiles
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure
+
+logger = logging.getLogger(__name__)
 
 _STAGING, _CHECKPOINT = "_staging", "_checkpoint"
 _WRITTEN = "_written.json"  # in the staging directory of a batch: marks it as complete, and describes its contents
@@ -146,8 +149,12 @@ def archive(
         raise failure(error) from error
     stopped = stop is not None and stop.is_set()
     if continuous is None and not stopped:
-        with suppress(AlreadyCompacting):
+        try:
             done.compacted = compact(spark, to, at_least=_MANY)
+        except AlreadyCompacting:
+            pass
+        except CompactionFailed as error:
+            logger.warning("all messages are archived, but small files stay: %s", error)
     return done
 
 

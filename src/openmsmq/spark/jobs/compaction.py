@@ -44,6 +44,10 @@ class AlreadyCompacting(PipelineError):
     """Another process is compacting the archive."""
 
 
+class CompactionFailed(PipelineError):
+    """The files were not merged. The archive is unchanged."""
+
+
 @dataclass(slots=True)
 class Compacted:
     """Numbers of replaced files and of merged files."""
@@ -71,6 +75,7 @@ def compact(
 
     Raises:
         AlreadyCompacting: another process is compacting the archive.
+        CompactionFailed: deltalake cannot merge the files.
         PipelineError: there is no archive.
     """
     files = ArchiveFiles(spark, directory)
@@ -91,13 +96,17 @@ def compact(
 
 def _compact_delta(files: ArchiveFiles, target: int, at_least: int) -> Compacted:
     from deltalake import DeltaTable, WriterProperties
+    from deltalake.exceptions import DeltaError
 
     table = DeltaTable(local(files.path()))
     actions = pa.table(table.get_add_actions()).to_pylist()
     small = Counter(action["path"].rpartition("/")[0] for action in actions if action["size_bytes"] < target // 2)
     if max(small.values(), default=0) < at_least:
         return Compacted()
-    metrics = table.optimize.compact(target_size=target, writer_properties=WriterProperties(compression="ZSTD"))
+    try:
+        metrics = table.optimize.compact(target_size=target, writer_properties=WriterProperties(compression="ZSTD"))
+    except DeltaError as error:  # with deltalake 1.6, for queues with ~ in their names
+        raise CompactionFailed(f"deltalake cannot merge the files of {files.path()}: {error}") from error
     return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
 

@@ -15,6 +15,7 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.message import NULL_IDENTIFIER, Message, identifier_from_text
+from openmsmq.model.names import is_format_name
 from openmsmq.spark.jobs.archived import read_archive
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure, restricted
@@ -149,7 +150,7 @@ def message_of(row: Mapping[str, Any]) -> Message:
 
 
 def _path_name(name: str) -> str:
-    return name if "\\" in name or "=" in name else f".\\private$\\{name}"
+    return name if "\\" in name or is_format_name(name) else f".\\private$\\{name}"
 
 
 def _is_transactional(qm: QueueManager, queue: str) -> bool:
