@@ -1,9 +1,11 @@
-"""Queues whose names have characters with a meaning in paths, URIs, patterns or format names."""
+"""Names of queues and directories with characters that have a meaning in paths, URIs, patterns or format names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,6 +35,47 @@ def test_a_queue_of_any_name_is_archived_merged_and_replayed(
         compact(spark, str(tmp_path))
     replay(spark, server, str(tmp_path), queue)
     assert count(qm, queue) == 4
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "my lake Ü{a,b}*?",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("a=b", "#x", "a:b", "_x", ".x", "~")),
+    ],
+)
+def test_an_archive_may_be_in_a_directory_of_any_name(
+    spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, name: str, format: str
+) -> None:
+    to = str(tmp_path / name)
+    archive(spark, server, [filled(4)], to, group="g", batch_rows=2, format=format)
+    assert tags(spark, Path(to)) == list(range(4))
+    compact(spark, to)
+    assert tags(spark, Path(to)) == list(range(4))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_directory_that_deltalake_cannot_use_is_named(spark: Any, server: Server, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="because of '%'"):
+        archive(spark, server, ["orders"], str(tmp_path / "50%"), format="delta")
+    assert not (tmp_path / "50%").exists()
+
+
+def test_a_panic_of_deltalake_fails_the_batch(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import deltalake
+
+    class Panic(BaseException):
+        pass
+
+    monkeypatch.setattr(deltalake, "write_deltalake", Mock(side_effect=Panic("index out of bounds")))
+    queue = filled(2)
+    with pytest.raises(PipelineError, match="index out of bounds"):
+        archive(spark, server, [queue], str(tmp_path), format="delta", group="g")
+    monkeypatch.undo()
+    assert archive(spark, server, [queue], str(tmp_path), format="delta", group="g").rows == 2
 
 
 @pytest.mark.slow

@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, StructField, StructType, TimestampType
@@ -54,11 +56,11 @@ def read_archive(spark: SparkSession, directory: str) -> DataFrame:
     """Return all messages of an archive, Parquet or Delta. Raises PipelineError if there is none."""
     files = ArchiveFiles(spark, directory)
     delta = is_delta(files)
-    paths = _delta_paths(files.path()) if delta else [files.path(e.name) for e in data_files(files)]
-    if not paths:
+    names = _delta_files(files) if delta else [entry.name for entry in data_files(files)]
+    if not names:
         raise PipelineError(f"{directory} is not an archive: it has no files queue=…/date=…/*.parquet")
     # Without a schema, Spark would read a queue named 123 as a number.
-    found = spark.read.schema(ARCHIVE_SCHEMA).option("basePath", files.path()).parquet(*paths)
+    found = spark.read.schema(ARCHIVE_SCHEMA).option("basePath", files.path()).parquet(*map(files.pattern, names))
     # delta-rs escapes the bytes of UTF-8 in names of directories; Spark takes each one for a character.
     return found.withColumn("queue", F.decode(F.encode("queue", "ISO-8859-1"), "UTF-8")) if delta else found
 
@@ -90,10 +92,12 @@ def manifests(files: ArchiveFiles) -> list[dict[str, Any]]:
     return found
 
 
-def _delta_paths(directory: str) -> list[str]:
+def _delta_files(files: ArchiveFiles) -> list[str]:
+    """Return the names of the files of the last version. The log has them as relative URIs."""
     from deltalake import DeltaTable
 
-    return list(DeltaTable(local(directory)).file_uris())
+    actions = pa.table(DeltaTable(local(files.path())).get_add_actions())
+    return [unquote(path) for path in actions.column("path").to_pylist()]
 
 
 def local(path: str) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ _STAGING, _CHECKPOINT = "_staging", "_checkpoint"
 _WRITTEN = "_written.json"  # in the staging directory of a batch: marks it as complete, and describes its contents
 _MANY = 16  # minimum number of small files in a directory for a merge at the end of a run
 _BATCH_ROWS = 100_000
+_NOT_FOR_DELTA = re.compile(r"[%\[\]^|\\\x00-\x1f]")
 _LOOK = 1  # seconds between checks whether to stop
 
 FORMATS = ("parquet", "delta")
@@ -111,6 +113,8 @@ def archive(
     """
     _check(format, source, queues)
     files = ArchiveFiles(spark, to)
+    if format == "delta" and (bad := _NOT_FOR_DELTA.search(files.path())):
+        raise PipelineError(f"deltalake cannot write to {to} because of {bad.group()!r}; use another name, or parquet")
     try:
         files.make()
     except OSError as error:  # a stream would only fail after minutes of retries, without the cause
@@ -127,7 +131,12 @@ def archive(
     def take(frame: DataFrame, number: int) -> None:
         position.sync()  # Spark has stored the offsets of this batch, and that the one before is complete
         identifier = json.loads(position.read("metadata"))["id"]  # Spark's identifier of the query
-        batch = sink.put(identifier, number, as_archived(frame, removed=group is not None))
+        try:
+            batch = sink.put(identifier, number, as_archived(frame, removed=group is not None))
+        except (Exception, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic of deltalake; py4j would not report it, and Spark would wait
+            raise PipelineError(f"{to}: {error!r}") from error
         files.sync()  # before Spark tells the queue manager that the messages may leave their queue
         done.batches, done.rows, done.bytes = done.batches + 1, done.rows + batch.rows, done.bytes + batch.bytes
         if on_batch is not None:

@@ -147,7 +147,7 @@ def _merge(spark: SparkSession, files: ArchiveFiles, group: list[FileEntry]) -> 
     partition = group[0].name.rpartition("/")[0]
     # Without the partition columns, which are in the path.
     columns = [name for name in ARCHIVE_SCHEMA.names if name not in PARTITION_COLUMNS]
-    rows = spark.read.schema(ARCHIVE_SCHEMA).parquet(*[files.path(e.name) for e in group]).select(*columns)
+    rows = spark.read.schema(ARCHIVE_SCHEMA).parquet(*[files.pattern(e.name) for e in group]).select(*columns)
     rows.coalesce(1).sortWithinPartitions("sequence").write.option("compression", "zstd").parquet(files.path(aside))
     (written,) = [e.name for e in files.files(aside) if e.name.endswith(".parquet")]
     manifest = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,10 @@ class ArchiveFiles:
     def path(self, name: str = "") -> str:
         """Return the URI of a file for Spark."""
         return str(self._at(name).toString())
+
+    def pattern(self, name: str) -> str:
+        """Return the pattern that matches only this file: Spark's readers take paths for patterns."""
+        return re.sub(r"([\\{}\[\]*?])", r"\\\1", self.path(name))
 
     def exists(self, name: str) -> bool:
         return bool(self._system.exists(self._at(name)))
