@@ -170,7 +170,7 @@ def archive(
 def _remove_incomplete(position: ArchiveFiles) -> None:
     """Remove files of the checkpoint that a power failure left empty, with which Spark would not start. Nothing depends
     on them: they are made durable before a batch is written."""
-    for entry in list(position.files()):
+    for entry in list(position.files()) if position.is_local else ():
         if not entry.size:
             position.delete(entry.name)
 

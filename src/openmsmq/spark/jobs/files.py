@@ -36,6 +36,11 @@ class ArchiveFiles:
         self._system = path.getFileSystem(configuration)
         self._root = self._system.makeQualified(path)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the directory is on a file system of this machine, which `sync` makes durable."""
+        return str(self._root.toUri().getScheme()) == "file"
+
     def make(self) -> None:
         """Create the directory if it does not exist. Raises OSError."""
         try:
@@ -120,9 +125,8 @@ class ArchiveFiles:
     def sync(self) -> None:
         """Make everything durable that was written to the file system of the directory, if it is a local one: neither
         Spark nor Hadoop's FileSystem does so. Raises OSError."""
-        location = self._root.toUri()
-        if location.getScheme() == "file":
-            _sync_file_system(str(location.getPath()))
+        if self.is_local:
+            _sync_file_system(str(self._root.toUri().getPath()))
 
     def _store(self, name: str, text: str, overwrite: bool) -> None:
         stream = self._system.create(self._at(name), overwrite)
