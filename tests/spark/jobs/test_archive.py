@@ -207,6 +207,23 @@ def test_a_power_failure_loses_and_duplicates_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("names", [True, False])
+@pytest.mark.parametrize("at", [2, 3, 4])  # the first batch is written; its messages have left; the second is written
+def test_a_power_failure_loses_and_duplicates_nothing_with_delta(
+    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    at: int, names: bool,
+) -> None:  # fmt: skip
+    queue = filled(20)
+    with monkeypatch.context() as patched:
+        power = PowerFailure(patched, tmp_path, at)
+        with pytest.raises(PipelineError, match="power failure"):
+            archive(spark, server, [queue], str(tmp_path), format="delta", group="g", batch_rows=12)
+    power.lose(names)
+    archive(spark, server, [queue], str(tmp_path), format="delta", group="g", batch_rows=12)
+    assert tags(spark, tmp_path) == list(range(20)) and count(qm, queue) == 0
+
+
+@pytest.mark.slow
 def test_a_delta_batch_not_confirmed_to_spark_is_not_duplicated(
     spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ ARCHIVE_SCHEMA = StructType(
     ]
 )
 MANIFESTS = "_compaction"
-_DELTA = "_delta_log"
+DELTA_LOG = "_delta_log"
 
 
 def as_archived(frame: DataFrame, removed: bool) -> DataFrame:
@@ -66,7 +66,7 @@ def read_archive(spark: SparkSession, directory: str) -> DataFrame:
 
 
 def is_delta(files: ArchiveFiles) -> bool:
-    return files.exists(_DELTA)
+    return files.exists(DELTA_LOG)
 
 
 def data_files(files: ArchiveFiles) -> list[FileEntry]:

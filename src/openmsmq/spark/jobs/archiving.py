@@ -25,7 +25,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from openmsmq.spark.jobs.archived import PARTITION_COLUMNS, as_archived, data_files, is_delta, local
+from openmsmq.spark.jobs.archived import DELTA_LOG, PARTITION_COLUMNS, as_archived, data_files, is_delta, local
 from openmsmq.spark.jobs.compaction import AlreadyCompacting, Compacted, CompactionFailed, compact
 from openmsmq.spark.jobs.files import ArchiveFiles
 from openmsmq.spark.jobs.location import Server
@@ -125,7 +125,8 @@ def archive(
     sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
     checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
     position = ArchiveFiles(spark, checkpoint)
-    _remove_incomplete(position)
+    for kept, log in ((position, ""), (files, DELTA_LOG)):
+        _remove_incomplete(kept, log)
     done = Archived()
 
     def take(frame: DataFrame, number: int) -> None:
@@ -167,12 +168,12 @@ def archive(
     return done
 
 
-def _remove_incomplete(position: ArchiveFiles) -> None:
-    """Remove files of the checkpoint that a power failure left empty, with which Spark would not start. Nothing depends
-    on them: they are made durable before a batch is written."""
-    for entry in list(position.files()) if position.is_local else ():
+def _remove_incomplete(files: ArchiveFiles, log: str) -> None:
+    """Remove files of a checkpoint or of a Delta log that a power failure left empty: Spark or delta-rs would not read
+    the others. Nothing depends on them, because they are synced before the next step."""
+    for entry in list(files.files(log)) if files.is_local else ():
         if not entry.size:
-            position.delete(entry.name)
+            files.delete(entry.name)
 
 
 @contextmanager
