@@ -13,8 +13,6 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
@@ -148,12 +146,13 @@ class ArchiveFiles:
 
 def _sync_file_system(directory: str) -> None:
     """syncfs(2); sync(2) on systems without it."""
-    if not hasattr(_libc, "syncfs"):
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "syncfs"):
         os.sync()
         return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        if _libc.syncfs(descriptor):
+        if library.syncfs(descriptor):
             number = ctypes.get_errno()
             raise OSError(number, f"cannot sync the file system of {directory}: {os.strerror(number)}")
     finally:
