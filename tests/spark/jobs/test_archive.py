@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import socket
 import threading
 import time
@@ -15,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from daemon import Daemon
 from openmsmq.spark.jobs import PipelineError, Server, archive, compact, read_archive
-from openmsmq.spark.jobs.archived import MANIFESTS, data_files
+from openmsmq.spark.jobs.archived import MANIFESTS
 from openmsmq.spark.jobs.files import ArchiveFiles
 from spark.jobs.sending import send
 
@@ -144,85 +142,6 @@ def test_a_batch_that_crashed_is_finished_and_not_duplicated(
     assert tags(spark, tmp_path) == sorted([*range(10), *range(10)])
 
 
-class PowerFailure:
-    """The power fails at a given sync. Changes since the last one are lost, or only the contents of new files are."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path, at: int) -> None:
-        self._directory, self._at, self._calls = directory, at, 0
-        self._durable: dict[Path, tuple[int, bytes]] = {}
-        self._open: list[Any] = []  # keeps the inodes of deleted files, so that no new file has one of their numbers
-        sync = ArchiveFiles.sync
-        monkeypatch.setattr(ArchiveFiles, "sync", lambda files: self._synced(sync, files))
-
-    def _synced(self, sync: Callable[[ArchiveFiles], None], files: ArchiveFiles) -> None:
-        self._calls += 1
-        if self._calls >= self._at:
-            raise Crash("power failure")
-        sync(files)
-        self._durable = {path: (path.stat().st_ino, path.read_bytes()) for path in self._files()}
-        self._open += [path.open("rb") for path in self._durable]
-
-    def lose(self, names: bool) -> None:
-        """Lose what was not synced; `names`: also names of files, renamed and deleted ones included."""
-        contents = dict(self._durable.values())
-        for path in self._files():
-            path.write_bytes(contents.get(path.stat().st_ino, b""))
-            if names:
-                path.unlink()
-        for path, (_, data) in self._durable.items() if names else ():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        for file in self._open:
-            file.close()
-
-    def _files(self) -> list[Path]:
-        return [path for path in self._directory.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize("group", ["g", pytest.param(None, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("names", [True, False])
-@pytest.mark.parametrize(
-    "at",
-    [
-        pytest.param(1, marks=pytest.mark.slow),  # the offsets of the first batch are lost
-        pytest.param(2, marks=pytest.mark.slow),  # its files are
-        pytest.param(3, marks=pytest.mark.slow),  # its files are moved
-        4,  # its messages have left the queue; the offsets of the second batch are lost
-        pytest.param(5, marks=pytest.mark.slow),
-        pytest.param(6, marks=pytest.mark.slow),
-    ],
-)
-def test_a_power_failure_loses_and_duplicates_nothing(
-    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    at: int, names: bool, group: str | None,
-) -> None:  # fmt: skip
-    queue = filled(20)
-    with monkeypatch.context() as patched:
-        power = PowerFailure(patched, tmp_path, at)
-        with pytest.raises(PipelineError, match="power failure"):
-            archive(spark, server, [queue], str(tmp_path), group=group, batch_rows=12)
-    power.lose(names)
-    archive(spark, server, [queue], str(tmp_path), group=group, batch_rows=12)
-    assert tags(spark, tmp_path) == list(range(20)) and count(qm, queue) == (0 if group else 20)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("names", [True, False])
-@pytest.mark.parametrize("at", [2, 3, 4])  # the first batch is written; its messages have left; the second is written
-def test_a_power_failure_loses_and_duplicates_nothing_with_delta(
-    spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    at: int, names: bool,
-) -> None:  # fmt: skip
-    queue = filled(20)
-    with monkeypatch.context() as patched:
-        power = PowerFailure(patched, tmp_path, at)
-        with pytest.raises(PipelineError, match="power failure"):
-            archive(spark, server, [queue], str(tmp_path), format="delta", group="g", batch_rows=12)
-    power.lose(names)
-    archive(spark, server, [queue], str(tmp_path), format="delta", group="g", batch_rows=12)
-    assert tags(spark, tmp_path) == list(range(20)) and count(qm, queue) == 0
-
-
 @pytest.mark.slow
 def test_a_delta_batch_not_confirmed_to_spark_is_not_duplicated(
     spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -254,24 +173,6 @@ def test_a_continuous_archive_receives_until_it_is_stopped(
     assert tags(spark, tmp_path) == list(range(8))
 
 
-@pytest.fixture(scope="module")
-def built(spark: Any, service: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("archive") / "archive"
-    with service.connect() as manager:
-        manager.create_queue(".\\private$\\fragments")
-        send(manager, ".\\private$\\fragments", range(40))
-    archive(spark, Server(port=service.port, protocol="remoteread"), ["fragments"], str(directory), batch_rows=10)
-    return directory
-
-
-@pytest.fixture
-def fragmented(spark: Any, built: Path, tmp_path: Path) -> Path:
-    """An archive of 40 messages in 4 files."""
-    shutil.copytree(built, tmp_path / "archive")
-    assert len(data_files(ArchiveFiles(spark, str(tmp_path / "archive")))) == 4
-    return tmp_path / "archive"
-
-
 def test_small_files_are_merged_into_one(spark: Any, fragmented: Path) -> None:
     before = sorted(map(str, read_archive(spark, str(fragmented)).collect()))
     done = compact(spark, str(fragmented))
@@ -297,24 +198,6 @@ def test_a_merge_that_crashed_is_finished_and_duplicates_nothing(
     compact(spark, str(fragmented))
     assert tags(spark, fragmented) == list(range(40))
     assert len(list(fragmented.glob("queue=*/date=*/*.parquet"))) == 1
-
-
-@pytest.mark.parametrize("names", [True, False])
-@pytest.mark.parametrize("at", [2, 3])  # while the merged file is written; while the others are deleted
-def test_a_power_failure_during_a_merge_loses_and_duplicates_nothing(
-    spark: Any, fragmented: Path, monkeypatch: pytest.MonkeyPatch, at: int, names: bool
-) -> None:
-    with monkeypatch.context() as patched:
-        power = PowerFailure(patched, fragmented, at)
-        ArchiveFiles(spark, str(fragmented)).sync()
-        crashing(patched, ArchiveFiles, "delete", 3, after=True)
-        with pytest.raises(Crash):
-            compact(spark, str(fragmented))
-    power.lose(names)
-    (fragmented / MANIFESTS / "_lock").unlink(missing_ok=True)
-    assert tags(spark, fragmented) == list(range(40))
-    compact(spark, str(fragmented))
-    assert tags(spark, fragmented) == list(range(40))
 
 
 @pytest.mark.slow

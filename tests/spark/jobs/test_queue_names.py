@@ -11,7 +11,7 @@ import pytest
 
 from openmsmq.spark.jobs import PipelineError, Server, archive, compact, read_archive, replay
 from spark.jobs.sending import send
-from spark.jobs.test_archive import FORMATS, count, tags
+from spark.jobs.test_archive import count, tags
 
 SLOW = [
     "a/b", "..", ".hidden", "_under", "{x}[z]", "star*q?", "col:on", "#hash^", "null", "123", "true", "2026-01-01",
@@ -19,7 +19,7 @@ SLOW = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 @pytest.mark.parametrize("name", ["a=b %20'Ü😀", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_a_queue_of_any_name_is_archived_merged_and_replayed(
     spark: Any, server: Server, qm: Any, tmp_path: Path, name: str, format: str
@@ -37,7 +37,7 @@ def test_a_queue_of_any_name_is_archived_merged_and_replayed(
     assert count(qm, queue) == 4
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 @pytest.mark.parametrize(
     "name",
     [
@@ -62,6 +62,7 @@ def test_a_directory_that_deltalake_cannot_use_is_named(spark: Any, server: Serv
     assert not (tmp_path / "50%").exists()
 
 
+@pytest.mark.slow
 def test_a_panic_of_deltalake_fails_the_batch(
     spark: Any, server: Server, qm: Any, filled: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
