@@ -13,7 +13,7 @@ from openmsmq.conversion.queue_format import from_queue_format, to_queue_format
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, IllegalFormatName, IllegalQueuePathName
 from openmsmq.model.names import PathName, Suffix
-from openmsmq.model.queue_names import path_of
+from openmsmq.model.queue_names import format_name_of, path_of
 from openmsmq.queueing.source_names import queue_name
 
 GUID = "12345678-9abc-def0-1234-56789abcdef0"
@@ -201,6 +201,11 @@ def test_short_names_may_have_equals_signs() -> None:
         assert str(format_name(name)).startswith("DIRECT=OS:.\\private$\\a=b")
         assert str(queue_name(name)) == str(format_name(name))
     assert path_of("a=b") == ".\\private$\\a=b"
+    assert format_name_of("a=b") == "DIRECT=OS:.\\private$\\a=b"
+
+
+def test_the_short_name_of_a_system_queue_has_one_format_name() -> None:
+    assert format_name_of("deadletter") == format_name_of("DIRECT=OS:.\\SYSTEM$;DEADLETTER") == path_of("deadletter")
 
 
 BAD_FORMAT_NAMES = [

@@ -24,7 +24,7 @@ from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Input, Output, action
 from openmsmq.admin import body_text
 from openmsmq.admin.message_json import to_json
-from openmsmq.admin.naming import path_of
+from openmsmq.admin.naming import format_name_of
 from openmsmq.admin.queues import is_transactional
 from openmsmq.admin.selection import Criteria, preview
 from openmsmq.client.open_queue import DirectionWord
@@ -32,7 +32,6 @@ from openmsmq.client.sync import MessageQueue, QueueManager
 from openmsmq.model.constants import INFINITE, Access
 from openmsmq.model.errors import MessageNotFound, ReceiveTimeout
 from openmsmq.model.message import Message, identifier_from_text
-from openmsmq.model.names import is_format_name
 from openmsmq.model.reasons import class_name, reason_of
 from openmsmq.model.roles import Role
 
@@ -375,9 +374,7 @@ def message_of(given: NewMessage) -> Message:
 
 def path_name(name: str) -> str:
     """Convert a name that a user typed to a format name: `orders` becomes a direct one."""
-    if not name or is_format_name(name):
-        return name
-    return f"DIRECT=OS:{path_of(name)}"
+    return format_name_of(name) if name else ""
 
 
 ACTIONS: Final = (list_messages, get_message, send_message)

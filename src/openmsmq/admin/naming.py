@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from openmsmq.model.queue_names import SYSTEM_QUEUES, path_of
+from openmsmq.model.queue_names import SYSTEM_QUEUES, format_name_of, path_of
 
-__all__ = ["DEAD_LETTER_QUEUES", "SYSTEM_QUEUES", "path_of", "public_path_of", "shown"]
+__all__ = ["DEAD_LETTER_QUEUES", "SYSTEM_QUEUES", "format_name_of", "path_of", "public_path_of", "shown"]
 
 DEAD_LETTER_QUEUES: Final = ("deadletter", "xactdeadletter")
 

@@ -11,10 +11,9 @@ from starlette.responses import Response
 from openmsmq.actions.fields import ROLE_WORDS
 from openmsmq.actions.sessions import CurrentUser
 from openmsmq.actions.table import Input
-from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.console.limits import SESSION_SECONDS
 from openmsmq.console.services import Services, WebSettings
-from openmsmq.console.table import HttpOperation, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest, json_response
 from openmsmq.model.roles import Role
 
 
@@ -30,7 +29,7 @@ class LoginRequest(Input, frozen=True):
 def open_session(asked: WebRequest) -> Response:
     given: LoginRequest = asked.body
     secret, who = begin(asked.services, given, asked.caller.peer)
-    response = Response(json_bytes(who), 201, media_type="application/json")
+    response = json_response(who, 201)
     set_cookie(response, asked.services.settings, secret)
     return response
 

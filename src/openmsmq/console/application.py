@@ -31,7 +31,7 @@ from openmsmq.console.limits import BODY, BODY_SECONDS, THREADS, WORK_SECONDS
 from openmsmq.console.openapi import PREFIX, document
 from openmsmq.console.problems import Problem
 from openmsmq.console.services import CHALLENGE, Services
-from openmsmq.console.table import HttpOperation, WebRequest, parse_body, parse_query
+from openmsmq.console.table import HttpOperation, WebRequest, json_response, parse_body, parse_query
 from openmsmq.model.errors import AccessDenied, MsmqError
 from openmsmq.model.roles import Role, missing_role
 from openmsmq.model.text import printable
@@ -304,10 +304,6 @@ def _is_address(name: str) -> bool:
 def peer_of(request: Request) -> str:
     """Return the address of the client."""
     return request.client.host if request.client is not None else "?"
-
-
-def json_response(document: Any, status: int = 200) -> Response:
-    return Response(json_bytes(document), status, media_type="application/json")
 
 
 def problem_response(problem: Problem, request: Request) -> Response:

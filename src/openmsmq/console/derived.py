@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, cast
 
 import msgspec
 from msgspec import Meta
-from starlette.responses import Response
 
 from openmsmq.actions import (
     alarms,
@@ -41,12 +40,11 @@ from openmsmq.actions import (
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused, InputError, UnknownAccount
 from openmsmq.actions.site import ActionCaller, ActionSite
 from openmsmq.actions.table import Action, DryRunAt, Empty, Input
-from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.admin.permissions import sid_for
 from openmsmq.admin.series import Range, Rates
 from openmsmq.console.problems import Problem
 from openmsmq.console.recording import record
-from openmsmq.console.table import HttpOperation, WebRequest
+from openmsmq.console.table import HttpOperation, WebRequest, json_response
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import missing_administrator
 
@@ -143,15 +141,11 @@ def _handler(action: Action, dry_run: str = "") -> Callable[[WebRequest], Any]:
         token = given.pop("token", "") if action.bound else ""
         output = perform(action, asked, action.input(**given), dry_run=wanted, token=token)
         if action.partial and action.is_partial(output):
-            return _answer(output, 207)
-        return _answer(output, 200) if wanted and action.status != 200 else output
+            return json_response(output, 207)
+        return json_response(output) if wanted and action.status != 200 else output
 
     handler.__name__ = dry_run or action.run.__name__
     return handler
-
-
-def _answer(output: Any, status: int) -> Response:
-    return Response(json_bytes(output), status, media_type="application/json")
 
 
 def perform(action: Action, asked: WebRequest, given: Input, *, dry_run: bool = False, token: str = "") -> Any:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from starlette.responses import Response
 
 from openmsmq.actions.table import Empty, Input
 from openmsmq.admin.checked_json import RepeatedMember, strict
+from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.client.sync import QueueManager
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.problems import Problem
@@ -123,3 +125,7 @@ def _taken_apart(text: str) -> tuple[str, str]:
     if named:
         steps.append(named.group(1))
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps), found.group(1)
+
+
+def json_response(document: Any, status: int = 200) -> Response:
+    return Response(json_bytes(document), status, media_type="application/json")

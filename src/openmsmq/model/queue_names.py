@@ -21,4 +21,15 @@ def path_of(name: str) -> str:
     returned unchanged. A private queue with the name `journal` needs its path name."""
     if name.lower() in SYSTEM_QUEUES:
         return SYSTEM_QUEUES[name.lower()]
+    return full_name(name)
+
+
+def full_name(name: str) -> str:
+    """Return the path name for the short name of a private queue; a path name or format name is returned unchanged."""
     return name if "\\" in name or is_format_name(name) else f".\\private$\\{name}"
+
+
+def format_name_of(name: str) -> str:
+    """Return the format name for a name in any of the forms of `path_of`."""
+    path = path_of(name)
+    return path if is_format_name(path) else f"DIRECT=OS:{path}"

@@ -13,6 +13,7 @@ from openmsmq.model.names import (
     parse_format_name,
     parse_path_name,
 )
+from openmsmq.model.queue_names import full_name
 
 _SYSTEM_QUEUES: Final = {"journal": Suffix.JOURNAL, "deadletter": Suffix.DEADLETTER, "xactdeadletter": Suffix.DEADXACT}
 SOURCES = ("queue", "journal", "deadletter", "xactdeadletter", "outgoing")
@@ -35,5 +36,5 @@ def queue_name(text: str) -> FormatName:
     """Return the format name for a path name, the name of a private queue, or a format name."""
     if is_format_name(text):
         return parse_format_name(text)
-    path = parse_path_name(text if "\\" in text else f".\\private$\\{text}")
+    path = parse_path_name(full_name(text))
     return parse_format_name(f"DIRECT=OS:{path}")

@@ -15,11 +15,11 @@ from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
 from openmsmq.admin.alarms import CONDITIONS, OF_QUEUES, parse_thresholds
 from openmsmq.admin.audit import FILES, MEGABYTES
-from openmsmq.admin.naming import path_of
+from openmsmq.admin.naming import format_name_of
 from openmsmq.gateways.openid import OpenIdSettings, is_safe_url
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
-from openmsmq.model.names import PublicFormatName, Suffix, is_format_name, parse_format_name, parse_path_name
+from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
 from openmsmq.model.security import sid_bytes
 from openmsmq.oletx.structures import LONGEST_NAME
 from openmsmq.processes.logs import FORMATTERS
@@ -684,8 +684,7 @@ class Configuration:
     @property
     def alarm_queue_name(self) -> str:
         """The format name of the queue that gets alarms; empty for none."""
-        path = path_of(self.alarm_queue) if self.alarm_queue else ""
-        return path if not path or is_format_name(path) else f"DIRECT=OS:{path}"
+        return format_name_of(self.alarm_queue) if self.alarm_queue else ""
 
     @property
     def on_loopback(self) -> bool:

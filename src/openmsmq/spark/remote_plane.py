@@ -33,7 +33,7 @@ from openmsmq.model.errors import (
 )
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message, identifier_text
-from openmsmq.model.names import is_format_name
+from openmsmq.model.queue_names import full_name
 from openmsmq.model.text import as_unicode
 from openmsmq.spark.options import DataSourceOptions, OptionError
 from openmsmq.spark.retry import RetryPolicy
@@ -206,7 +206,7 @@ def _within(sequence: int, start: int, end: int | None) -> bool:
 def _name(queue: str, source: str) -> str:
     if source in _MACHINE:
         return _MACHINE[source]
-    name = queue if "\\" in queue or is_format_name(queue) else f".\\private$\\{queue}"
+    name = full_name(queue)
     return f"{name};JOURNAL" if source == "journal" else name
 
 

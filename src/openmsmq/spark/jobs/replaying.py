@@ -15,7 +15,7 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.message import NULL_IDENTIFIER, Message, identifier_from_text
-from openmsmq.model.names import is_format_name
+from openmsmq.model.queue_names import full_name
 from openmsmq.spark.jobs.archived import read_archive
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure, restricted
@@ -84,7 +84,7 @@ def replay(
             on_sent(rows)
         return Replayed(rows, "flight")
     with server.connect() as qm:
-        return Replayed(_send_rows(qm, frame, where, _path_name(to), rate, on_sent), "rpc")
+        return Replayed(_send_rows(qm, frame, where, full_name(to), rate, on_sent), "rpc")
 
 
 def _send_rows(
@@ -147,10 +147,6 @@ def message_of(row: Mapping[str, Any]) -> Message:
         if row["correlation_id"]
         else NULL_IDENTIFIER,
     )
-
-
-def _path_name(name: str) -> str:
-    return name if "\\" in name or is_format_name(name) else f".\\private$\\{name}"
 
 
 def _is_transactional(qm: QueueManager, queue: str) -> bool:
