@@ -110,6 +110,7 @@ REFUSED: list[tuple[dict[str, Any], HResult]] = [
     ({"pulSenderIDType": 3}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
     ({"pulSenderIDType": 1, "ppSenderID": b"mine", "uSenderIDLen": 4}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
     ({"pulSenderIDType": 2, "ppSenderID": b"qm", "uSenderIDLen": 2}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_SIZE),
+    ({"pulSenderIDType": 2}, INVALID),
     ({"pulPrivLevel": 77}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
     ({"pulHashAlg": 5}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
     ({"pulEncryptAlg": 5}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),

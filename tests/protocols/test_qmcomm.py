@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT, XACTUOW
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import Access, PropId, VarType
-from openmsmq.model.errors import HResult, QueueNotFound
+from openmsmq.model.errors import HResult, InvalidHandle, QueueNotFound, TransactionSequence
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.model.security import SecurityDescriptor
+from openmsmq.protocols.proxies import HandedOver
 from openmsmq.protocols.qmcomm import QmComm
+from openmsmq.queueing.unit_of_work import Transaction
 from protocols.clients import Client, Connection, Server, object_format, queue_format, text_variant
 
 H = HResult
@@ -112,6 +115,24 @@ CREATE: dict[str, Any] = {
 def test_create(server: Server, client: Client, change: dict[str, Any], error: HResult) -> None:
     assert client.call("R_QMCreateObjectInternal", **{**CREATE, **change}).result == error
     assert ("new" in server.world.registry.by_name) == (error == H.MQ_OK)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"apVar": [text_variant("x" * 125)]}, H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+        ({"aProp": [103], "apVar": [text_variant(".\\private$\\other")]}, H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+        ({"aProp": [109], "apVar": [pack(VarType.VT_I4, 1)]}, H.MQ_ERROR_PROPERTY_NOTALLOWED),
+        ({"SDSize": 4, "pSecurityDescriptor": b"junk"}, H.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR),
+        ({"aProp": [103], "apVar": [text_variant(".\\private$\\q")]}, H.MQ_ERROR_QUEUE_EXISTS),
+    ],
+)
+def test_an_invalid_parameter_is_reported_even_if_the_queue_exists(
+    client: Client, change: dict[str, Any], error: HResult
+) -> None:
+    """[MS-MQMP] 3.1.4.5: clients may take MQ_ERROR_QUEUE_EXISTS for success."""
+    call = {**CREATE, "lpwcsPathName": ".\\private$\\q"} | change
+    assert client.call("R_QMCreateObjectInternal", **call).result == error
 
 
 def test_delete(server: Server, client: Client) -> None:
@@ -301,6 +322,39 @@ def test_cursors_close_once_and_the_reserved_one_always(client: Client) -> None:
         assert client.call("rpc_ACCloseCursor", hQueue=handle, hCursor=number).result == error
 
 
+@pytest.mark.parametrize("hresult", [H.MQ_OK, H.MQ_ERROR_INVALID_HANDLE])
+def test_closing_a_cursor_of_a_remote_queue_returns_the_result_from_there(
+    server: Server, client: Client, hresult: HResult
+) -> None:
+    """[MS-MQMP] 3.1.4.19: the result of RemoteQMCloseCursor."""
+
+    class Session:
+        async def create_cursor(self) -> int:
+            return 77
+
+        async def close_cursor(self, cursor: int) -> None:
+            assert cursor == 77
+            if hresult:
+                raise InvalidHandle(detail="no cursor 77 at there")
+
+    class Remote:
+        async def open(self, machine: str, name: str, access: Access, opened: HandedOver) -> Session:
+            return Session()
+
+    async def close_twice() -> list[HResult]:
+        opened = await complete(
+            client, "rpc_QMOpenQueueInternal", pQueueFormat=queue_format("DIRECT=OS:there\\private$\\q"),
+            dwDesiredAccess=1, dwShareMode=0, hRemoteQueue=5, lplpRemoteQueueName=None, lpClientName="", dwpQueue=5,
+            pLicGuid=bytes(16), dwpRemoteContext=5, dwRemoteProtocol=0,
+        )  # fmt: skip
+        created = await complete(client, "rpc_ACCreateCursorEx", hQueue=opened.phQueue, pcc=m.CACCreateRemoteCursor())
+        closing = {"hQueue": opened.phQueue, "hCursor": created.pcc.hCursor}
+        return [(await complete(client, "rpc_ACCloseCursor", **closing)).result for _ in range(2)]
+
+    server.environment.remote = Remote()  # type: ignore[assignment]
+    assert asyncio.run(close_twice()) == [hresult, H.MQ_ERROR_INVALID_HANDLE]
+
+
 # -- transactions ----------------------------------------------------------------------------------------------
 
 
@@ -318,6 +372,46 @@ def test_transactions_commit_and_abort(server: Server, client: Client) -> None:
         with mismatch:
             client.call(end, phIntXact=enlisted.phIntXact)
     assert client.send(handle, Message(), UOW.rgb).result == H.MQ_ERROR_TRANSACTION_SEQUENCE
+
+
+@pytest.mark.parametrize(
+    ("end", "hresult"),
+    [("R_QMCommitTransaction", H.MQ_ERROR_TRANSACTION_SEQUENCE), ("R_QMAbortTransaction", H.MQ_OK)],
+)
+def test_the_handle_of_a_transaction_that_was_aborted_elsewhere_is_closed(
+    server: Server, client: Client, end: str, hresult: int
+) -> None:
+    """[MS-MQMP] 3.1.4.15 and 3.1.4.16: on return, the handle is NULL."""
+    work = client.call("R_QMEnlistInternalTransaction", pUow=UOW).phIntXact
+    server.world.manager.transactions.abort(server.world.manager.transactions.find(UOW.rgb))
+    ended = client.call(end, phIntXact=work)
+    assert (ended.result, ended.phIntXact) == (hresult, NULL_HANDLE)
+    with mismatch:
+        client.call(end, phIntXact=work)
+
+
+async def complete(client: Client, name: str, /, **arguments: Any) -> Any:
+    """Call an operation that is answered later; returns its response."""
+    pending = client.start(name, **arguments)
+    while not pending.over:
+        await asyncio.sleep(0)
+        client.server.sync()
+    return pending.response
+
+
+def test_a_commit_that_another_queue_manager_refuses_closes_the_handle(server: Server, client: Client) -> None:
+    class Refusing:
+        def is_distributed(self, transaction: Transaction) -> bool:
+            return True
+
+        async def commit(self, transaction: Transaction) -> None:
+            raise TransactionSequence(detail="a participant has voted no")
+
+    work = client.call("R_QMEnlistInternalTransaction", pUow=UOW).phIntXact
+    server.environment.coordinator = Refusing()  # type: ignore[assignment]
+
+    ended = asyncio.run(complete(client, "R_QMCommitTransaction", phIntXact=work))
+    assert (ended.result, ended.phIntXact) == (H.MQ_ERROR_TRANSACTION_SEQUENCE, NULL_HANDLE)
 
 
 def test_a_commit_that_fails_keeps_its_handle(server: Server, client: Client) -> None:

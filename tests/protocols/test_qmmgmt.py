@@ -177,6 +177,8 @@ def test_subqueues_are_listed_and_report_their_properties(server: Server, client
     assert any(name.endswith("q;later") for name in machine(client)["active_queues"])
     world.manager.handles.close_queue(target)
     world.read(world.open("q;later"))
+    assert [queue(client, name)["journal_message_count"] for name in ("q", "q;later")] == [1, 0]
+    assert queue(client, "q;later")["bytes_in_journal"] == 0
     for descriptor in list(world.manager.handles.descriptors.values()):
         world.manager.handles.close_queue(descriptor)
     assert queue(client)["subqueue_count"] == 0
@@ -210,6 +212,20 @@ def test_an_outgoing_queue_reports_its_properties(server: Server, client: Client
     assert [q["path_name"] for q in (far, elsewhere)] == ["192.0.2.7\\public", None]
     assert {(q["location"], q["transactional"], q["message_count"]) for q in (there, far)} == {("REMOTE", "UNKNOWN", 1)}
     assert there["bytes_in_queue"] == outgoing(server).total_bytes > 100
+
+
+def test_messages_that_await_their_final_acknowledgment_are_in_no_journal(server: Server, client: Client) -> None:
+    world, outgoing = server.world, server.world.manager.outgoing
+    transaction = world.begin(5)
+    world.send(THERE, transaction=transaction)
+    world.manager.transactions.commit(transaction)
+    destination = world.registry.outgoing_queue(names.parse_format_name(THERE))
+    keys = list(destination.available)
+    for key in keys:
+        outgoing.take(destination, key)
+    outgoing.ordered(destination, keys)
+    values = queue(client, THERE)
+    assert (values["message_count"], values["journal_message_count"], values["bytes_in_journal"]) == (0, 0, 0)
 
 
 def test_the_state_of_the_transport_is_reported(server: Server, client: Client) -> None:

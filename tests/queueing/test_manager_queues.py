@@ -109,8 +109,6 @@ PROPERTY_RULES = [  # property, good value, bad value or None, may be given on c
     (P.PROPID_Q_TYPE, b"t" * 16, b"short", True, True),
     (P.PROPID_Q_JOURNAL, 1, 2, True, True),
     (P.PROPID_Q_QUOTA, 5, -1, True, True),
-    (P.PROPID_Q_BASEPRIORITY, -32768, 32768, True, True),
-    (P.PROPID_Q_BASEPRIORITY, 32767, -32769, True, True),
     (P.PROPID_Q_JOURNAL_QUOTA, INFINITE, INFINITE + 1, True, True),
     (P.PROPID_Q_LABEL, "x" * 124, "x" * 125, True, True),
     (P.PROPID_Q_CREATE_TIME, 5, None, False, False),
@@ -151,6 +149,26 @@ def test_a_property_may_be_given_where_its_rule_says(
         assert "new" not in world.registry.by_name
     if on_set:
         assert world.manager.administration.get_properties(queue, [propid], ALICE) == [good]
+
+
+@pytest.mark.parametrize("value", [-32768, -5, 32767])
+def test_the_base_priority_of_a_private_queue_is_always_zero(world: World, value: int) -> None:
+    """[MS-MQMQ] 2.3.1.6: it is checked, but ignored."""
+    queue = world.create("base", BASEPRIORITY=value)
+    base = P.PROPID_Q_BASEPRIORITY
+    assert world.manager.administration.get_properties(queue, [base], ALICE) == [0]
+    world.manager.administration.set_properties(queue, {base: value}, ALICE)
+    assert world.manager.administration.get_properties(queue, [base], ALICE) == [0]
+    for wrong in (-32769, 32768):
+        with refused(HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE):
+            world.manager.administration.set_properties(queue, {base: wrong}, ALICE)
+
+
+def test_a_base_priority_that_an_earlier_version_stored_is_zero_after_a_restart(world: World) -> None:
+    queue = world.create()
+    world.registry.update(queue, queue.properties._replace(base_priority=7))
+    world.restart()
+    assert world.queue().properties.base_priority == 0
 
 
 def test_properties_are_set_all_or_none_and_the_time_of_the_change_is_kept(world: World) -> None:

@@ -124,8 +124,15 @@ def test_a_negative_acknowledgment_carries_the_body_only_of_a_message_that_is_no
     assert (private.body, private.body_type) == (b"", 0)
 
 
-@pytest.mark.parametrize("information", [0, 0x80000000, 0x10])
-def test_a_change_without_any_part_of_a_descriptor_is_refused(world: World, information: int) -> None:
+def test_a_change_of_no_part_of_a_descriptor_changes_nothing(world: World) -> None:
+    """[MS-MQMQ] 2.2.3: SECURITY_INFORMATION has zero or more flags."""
+    before = world.store.end
+    world.manager.administration.set_security(world.queue(), 0, SecurityDescriptor(owner=BOB.sid).pack(), BOB)
+    assert world.store.end == before
+
+
+@pytest.mark.parametrize("information", [0x80000000, 0x10])
+def test_a_change_of_an_unknown_part_of_a_descriptor_is_refused(world: World, information: int) -> None:
     before = world.store.end
     with refused(HResult.MQ_ERROR_INVALID_PARAMETER):
         world.manager.administration.set_security(world.queue(), information, SecurityDescriptor().pack(), BOB)

@@ -76,14 +76,15 @@ def test_a_queue_is_not_given_away_later() -> None:
     assert owner_of(queue) == BOB.sid
 
 
-def test_a_group_is_not_erased_and_a_request_for_no_part_is_refused() -> None:
+def test_a_group_is_not_erased_and_a_request_for_no_part_returns_none() -> None:
     world = World()
     queue, administration = create(world, None, ALICE), world.manager.administration
     with refused(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR):
         administration.set_security(queue, int(SecurityInformation.GROUP), SecurityDescriptor().pack(), ALICE)
     assert SecurityDescriptor.parse(queue.properties.security).group == ALICE.sid
+    assert SecurityDescriptor.parse(administration.get_security(queue, 0, ALICE)) == SecurityDescriptor()
     with refused(HResult.MQ_ERROR_INVALID_PARAMETER):
-        administration.get_security(queue, 0, ALICE)
+        administration.get_security(queue, 0x10, ALICE)
 
 
 @pytest.mark.parametrize("everyone", [SEES, SEES_AND_SENDS])

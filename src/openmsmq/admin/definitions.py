@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 #: Queue properties in a document.
 DEFINED: Final = (
-    "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "base_priority",
-    "type", "multicast_address", "delivery_limit", "poison_to_deadletter",
+    "label", "transactional", "journal", "quota", "journal_quota", "authenticate", "priv_level", "type",
+    "multicast_address", "delivery_limit", "poison_to_deadletter",
 )  # fmt: skip
 _FIXED: Final = ("transactional",)  # properties that cannot be changed after creation
 _EVERYTHING: Final = SecurityInformation.OWNER | SecurityInformation.DACL

@@ -45,7 +45,8 @@ class Rights(_Part, frozen=True):
 
 
 class QueueDefinition(Rights, frozen=True, kw_only=True):
-    """A queue. `unreadable` maps the name of a part to the error that occurred when the export read it."""
+    """A queue. `base_priority` was exported by earlier versions, and is ignored: private queues have none. `unreadable`
+    maps the name of a part to the error that occurred when the export read it."""
 
     name: str
     label: str | UnsetType = UNSET

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from openmsmq.client.properties import QueuePropertyName
 
 _FLAGS = ("journal", "transactional", "authenticate", "poison_to_deadletter")
-_NUMBERS = ("quota", "journal_quota", "base_priority", "priv_level", "delivery_limit")
+_NUMBERS = ("quota", "journal_quota", "priv_level", "delivery_limit")
 _TEXTS = ("label", "multicast_address")
 
 
@@ -169,6 +169,8 @@ def _assignment(text: str) -> tuple[str, Any]:
     key = key.replace("-", "_")
     if not separator or key not in PROPERTIES:
         raise click.UsageError(f"{text!r}: expected PROPERTY=VALUE with one of {', '.join(PROPERTIES)}")
+    if key == "base_priority":
+        raise click.UsageError(f"{text!r}: private queues have no base priority, it is always 0")
     if key in _FLAGS:
         if value.lower() not in ("0", "1", "true", "false", "yes", "no"):
             raise click.UsageError(f"{text!r}: expected 0, 1, true, false, yes or no")

@@ -127,6 +127,8 @@ def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) 
     if old.pulSenderIDType == SENDERID_NONE:
         return
     if not _given(old.ppSenderID):
+        if old.pulSenderIDType == SENDERID_QM:
+            raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "ppSenderID is NULL, but pulSenderIDType is 2")
         message.sender_identifier = sender_sid
         if not sender_sid:
             message.sender_identifier_type = SENDERID_NONE

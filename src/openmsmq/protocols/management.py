@@ -16,7 +16,7 @@ from openmsmq.queueing.outgoing_queues import (
     OutgoingTransferInfo,
     path_name_of,
 )
-from openmsmq.queueing.queue import Queue, QueueKind
+from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue, QueueKind
 
 _HAVE_NEXT_HOPS = (OutgoingState.CONNECTED, OutgoingState.WAITING)
 
@@ -113,6 +113,12 @@ def _transactional(manager: QueueManager, queue: Queue) -> str:
     return "YES" if queue.properties.transactional else "NO"
 
 
+def _journal(queue: Queue) -> Queue | None:
+    """Return the journal of an application queue. A subqueue has none ([MS-MQDMPR] 3.1.7.1.3), and neither has an
+    outgoing queue, for which the attribute is the queue of messages that await their final acknowledgment."""
+    return queue.journal if queue.kind in APPLICATION_QUEUES else None
+
+
 def _state(manager: QueueManager, queue: Queue) -> str:
     return queue.state(manager.outgoing.online).value if isinstance(queue, OutgoingQueue) else "LOCAL CONNECTION"
 
@@ -135,9 +141,9 @@ QUEUE: dict[str, Callable[[QueueManager, Queue], Any]] = {
     "foreign": _foreign,
     "message_count": lambda manager, queue: len(queue),
     "bytes_in_queue": lambda manager, queue: queue.total_bytes,
-    "journal_message_count": lambda manager, queue: len(queue.journal) if queue.journal is not None else 0,
+    "journal_message_count": lambda manager, queue: 0 if (journal := _journal(queue)) is None else len(journal),
     "bytes_in_journal": lambda manager, queue: (
-        queue.journal.total_bytes if queue.journal is not None and queue.properties.journaling else 0
+        0 if (journal := _journal(queue)) is None or not queue.properties.journaling else journal.total_bytes
     ),
     "state": _state,
     "next_hops": _next_hops,

@@ -7,8 +7,7 @@ manager and passed the handle on; every operation on the handle is forwarded thr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Coroutine, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -102,9 +101,3 @@ class RemoteQueueProxyHandle:
         """Raises InvalidHandle for a cursor of another queue; 0 means no cursor."""
         if cursor and cursor not in self.cursors:
             raise InvalidHandle(detail=f"no cursor {cursor:#x} on this queue")
-
-
-async def forgiving(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` and ignore MsmqError, because no caller waits for the result."""
-    with suppress(MsmqError):
-        await work

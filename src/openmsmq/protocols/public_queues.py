@@ -281,6 +281,8 @@ class PublicQueues:
             record = await self.directory.ask(lambda d: d.queue(guid))
             for right in rights:
                 self._authorize(record, caller, right)
+            if not rights:
+                return
             properties = self.properties(record)
             self._manager.administration.check_new_owner(properties, information, descriptor, caller)
             after = with_security(properties, information, descriptor)

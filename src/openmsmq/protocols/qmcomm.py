@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import ClassVar
 from uuid import UUID
 
@@ -17,15 +18,22 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.model import names
 from openmsmq.model.admission import utf16_units
 from openmsmq.model.constants import Access, Share
-from openmsmq.model.errors import HResult, InvalidHandle, MsmqError, QueueNotFound, SharingViolation
+from openmsmq.model.errors import (
+    HResult,
+    InvalidHandle,
+    MsmqError,
+    QueueNotFound,
+    SharingViolation,
+    TransactionSequence,
+)
 from openmsmq.protocols import public_objects
 from openmsmq.protocols.dispatch import NdrInterface, check, present
 from openmsmq.protocols.environment import MSMQ_VERSION
-from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle, forgiving
+from openmsmq.protocols.proxies import HandedOver, RemoteQueueProxyHandle
 from openmsmq.queueing.descriptors import OpenQueueDescriptor, RemoteReadState
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import Queue
-from openmsmq.queueing.unit_of_work import Transaction
+from openmsmq.queueing.unit_of_work import Transaction, TransactionState
 
 # Kinds of context handles.
 RPC_QUEUE_HANDLE = "RPC_QUEUE_HANDLE"
@@ -242,17 +250,20 @@ class QmComm(NdrInterface):
     def R_QMCommitTransaction(
         self, call: Call, q: m.R_QMCommitTransaction_Request
     ) -> m.R_QMCommitTransaction_Response | None:
-        """3.1.4.15: if the commit fails for lack of disk space, the transaction and its handle stay valid. If other
-        queue managers take part, a failure aborts the transaction."""
-        handles = call.handles
-        transaction = handles.get(q.phIntXact, RPC_INT_XACT_HANDLE)
+        """3.1.4.15: if the commit fails for lack of disk space, the transaction and its handle stay valid (D-224). If
+        other queue managers take part, a failure aborts the transaction."""
+        transaction = call.handles.get(q.phIntXact, RPC_INT_XACT_HANDLE)
         if self.environment.coordinator.is_distributed(transaction):
-            handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
+            self._close_transaction(call, q)
             # The commit continues if the client disconnects, whether it has been decided or not.
             self.answer_later(call, q, outcome_of(self.environment.spawn(self._commit(transaction))))
             return None
-        self.manager.transactions.commit(transaction)
-        handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
+        try:
+            self.manager.transactions.commit(transaction)
+        except TransactionSequence:
+            self._close_transaction(call, q)
+            raise
+        self._close_transaction(call, q)
         return m.R_QMCommitTransaction_Response(phIntXact=NULL_HANDLE)
 
     async def _commit(self, transaction: Transaction) -> m.R_QMCommitTransaction_Response:
@@ -261,11 +272,21 @@ class QmComm(NdrInterface):
 
     def R_QMAbortTransaction(self, call: Call, q: m.R_QMAbortTransaction_Request) -> None:
         """3.1.4.16. The answer need not wait for a sync, because a restart aborts uncommitted transactions anyway."""
-        transaction = call.handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
-        check(transaction.is_open, "the transaction has ended", HResult.MQ_ERROR_TRANSACTION_SEQUENCE)
+        transaction = self._close_transaction(call, q)
+        if not transaction.is_open and transaction.state is not TransactionState.ABORTED:
+            raise TransactionSequence(detail="the transaction has been committed")
         self._abort(transaction)
         response = m.R_QMAbortTransaction_Response(phIntXact=NULL_HANDLE)
         self.finish(call, self._abort_transaction, response, durable=False)
+
+    @staticmethod
+    def _close_transaction(
+        call: Call, q: m.R_QMCommitTransaction_Request | m.R_QMAbortTransaction_Request
+    ) -> Transaction:
+        """Close the handle of a transaction; a failure returns NULL for it, too."""
+        transaction: Transaction = call.handles.close(q.phIntXact, RPC_INT_XACT_HANDLE)
+        q.phIntXact = NULL_HANDLE
+        return transaction
 
     # -- open queues -----------------------------------------------------------------------------------------
 
@@ -381,7 +402,7 @@ class QmComm(NdrInterface):
         self._close(call.handles.close(q.phQueue, RPC_QUEUE_HANDLE))
         return m.rpc_ACCloseHandle_Response(phQueue=NULL_HANDLE)
 
-    def rpc_ACCloseCursor(self, call: Call, q: m.rpc_ACCloseCursor_Request) -> m.rpc_ACCloseCursor_Response:
+    def rpc_ACCloseCursor(self, call: Call, q: m.rpc_ACCloseCursor_Request) -> m.rpc_ACCloseCursor_Response | None:
         """3.1.4.19."""
         opened = call.handles.get(q.hQueue, RPC_QUEUE_HANDLE)
         if q.hCursor == RESERVED_CURSOR:
@@ -389,9 +410,10 @@ class QmComm(NdrInterface):
         if q.hCursor not in opened.cursors:
             raise InvalidHandle(detail=f"no cursor {q.hCursor:#x} on this queue")
         if isinstance(opened, RemoteQueueProxyHandle):
-            self.environment.spawn(forgiving(opened.session.close_cursor(opened.cursors.pop(q.hCursor))))
-        else:
-            self.manager.handles.close_cursor(opened.cursors[q.hCursor])
+            closing = opened.session.close_cursor(opened.cursors.pop(q.hCursor))
+            self.answer_later(call, q, outcome_of(self.environment.spawn(_closed_cursor(closing))))
+            return None
+        self.manager.handles.close_cursor(opened.cursors[q.hCursor])
         return m.rpc_ACCloseCursor_Response()
 
     def rpc_ACSetCursorProperties(self, call: Call, q: m.rpc_ACSetCursorProperties_Request) -> None:
@@ -454,6 +476,11 @@ class QmComm(NdrInterface):
 
 def _name_in(object_format: m.OBJECT_FORMAT) -> names.FormatName:
     return from_queue_format(present(object_format.pQueueFormat, "pObjectFormat.pQueueFormat"))
+
+
+async def _closed_cursor(closing: Awaitable[None]) -> m.rpc_ACCloseCursor_Response:
+    await closing
+    return m.rpc_ACCloseCursor_Response()
 
 
 def owned_descriptor(interface: NdrInterface, call: Call, handle: int) -> OpenQueueDescriptor:

@@ -27,7 +27,15 @@ from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
 from openmsmq.model.constants import Access, LookupAction, MessageClass, ReceiveAction, Share
-from openmsmq.model.errors import HResult, IllegalFormatName, InvalidHandle, MsmqError, QueueDeleted
+from openmsmq.model.errors import (
+    HResult,
+    IllegalFormatName,
+    InvalidHandle,
+    MessageNotFound,
+    MsmqError,
+    QueueDeleted,
+    TransactionSequence,
+)
 from openmsmq.model.message import Message
 from openmsmq.packet.sections import divide
 from openmsmq.protocols.cleanups import Cleanups
@@ -333,7 +341,7 @@ class RemoteRead(NdrInterface):
         timer starts when the message is locked, not with the request."""
         if entry.queue.pending.pop(entry.request, None) is not None:
             entry.acknowledged()
-            with suppress(QueueDeleted):
+            with suppress(QueueDeleted, MessageNotFound, TransactionSequence):
                 self._end(entry, RR_NACK)
 
     def _end(self, entry: PendingRequestEntry, acknowledgment: int) -> None:
@@ -342,7 +350,9 @@ class RemoteRead(NdrInterface):
         manager, descriptor, key = self.manager, entry.queue.descriptor, entry.lookup_identifier
         if entry.transaction is None:
             manager.reading.end_two_phase(descriptor, key, delete=acknowledgment == RR_ACK)
-        elif acknowledgment == RR_NACK:
+            return
+        manager.transactions.check_received(entry.transaction, descriptor.queue, key)
+        if acknowledgment == RR_NACK:
             manager.transactions.withdraw(entry.transaction, descriptor.queue, key)
 
     def R_CancelReceive(self, call: Call, q: m.R_CancelReceive_Request) -> m.R_CancelReceive_Response:
@@ -356,15 +366,16 @@ class RemoteRead(NdrInterface):
         return m.R_CancelReceive_Response()
 
     def R_EndReceive(self, call: Call, q: m.R_EndReceive_Request) -> m.R_EndReceive_Response:
-        """3.1.4.9: removes the message or puts it back in its place. After a failure it stays locked, and the client
-        may retry."""
+        """3.1.4.9: removes the message or puts it back in its place. If its removal cannot be stored, it stays locked,
+        and the client may retry."""
         self._end_receive(call, q)
         return m.R_EndReceive_Response()
 
     def R_EndTransactionalReceive(
         self, call: Call, q: m.R_EndTransactionalReceive_Request
     ) -> m.R_EndTransactionalReceive_Response:
-        """3.1.4.15: leaves the message to its transaction, or puts it back in its place."""
+        """3.1.4.15: leaves the message to its transaction, or puts it back in its place. Fails if the transaction no
+        longer has it, because it has ended."""
         self._end_receive(call, q)
         return m.R_EndTransactionalReceive_Response()
 
@@ -377,7 +388,11 @@ class RemoteRead(NdrInterface):
             f"{queue.descriptor.name}: the receive {q.dwRequestId} is still waiting",
             HResult.MQ_ERROR_MESSAGE_NOT_FOUND,
         )
-        self._end(entry, q.dwAck)
+        try:
+            self._end(entry, q.dwAck)
+        except (QueueDeleted, MessageNotFound, TransactionSequence):
+            self.forget(entry)
+            raise
         self.forget(entry)
 
     def R_MoveMessage(self, call: Call, q: m.R_MoveMessage_Request) -> m.R_MoveMessage_Response:

@@ -10,7 +10,14 @@ from uuid import UUID
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass, PropId, SecurityInformation
 from openmsmq.model.default_descriptors import default_queue_security
-from openmsmq.model.errors import HResult, IllegalQueuePathName, InsufficientResources, MsmqError, QueueExists
+from openmsmq.model.errors import (
+    HResult,
+    IllegalPropertyValue,
+    IllegalQueuePathName,
+    InsufficientResources,
+    MsmqError,
+    QueueExists,
+)
 from openmsmq.model.sddl import to_sddl
 from openmsmq.model.security import AUTHENTICATED_USERS, EVERYONE, SecurityDescriptor, sid_bytes
 from openmsmq.queueing import properties as queue_properties
@@ -77,14 +84,14 @@ class Administration:
                 detail=f"{path_name!r}: only private queues of this machine can be created, "
                 f"for example .\\private$\\{path.name}"
             )
-        self._check_new(path, caller)
         if PropId.PROPID_Q_PATHNAME in values:
             repeated = names.parse_path_name(values[PropId.PROPID_Q_PATHNAME])
-            if registry.queue_for_path_name(repeated) is not None or repeated.name.lower() != path.name.lower():
-                raise MsmqError(
-                    HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE, f"PROPID_Q_PATHNAME {repeated} differs from {path}"
-                )
-        properties = self._properties(path, values, security, caller, registry.machine.computer_name)
+            if (repeated.kind, repeated.subqueue, repeated.name.lower()) != (path.kind, "", path.name.lower()):
+                raise IllegalPropertyValue(detail=f"PROPID_Q_PATHNAME {repeated} differs from {path}")
+        # MS-MQMP 3.1.4.5: an invalid parameter is reported even if the queue exists.
+        described = self._described(path, values, security, registry.machine.computer_name)._replace(base_priority=0)
+        self._check_new(path, caller)
+        properties = self._owned(described, security, caller)
         self._auditor.record(AuditRecord(caller.actor, "queue.create", "queue", properties.path_name))
         return registry.create(properties)
 
@@ -100,9 +107,10 @@ class Administration:
         that hosts the queue, None for this one. Raises the errors of `create_queue`."""
         if elsewhere is not None:
             self._authorization.authorize(caller, elsewhere, Right.CREATE_QUEUE)
-            return self._properties(path, values, security, caller, elsewhere.name)
+            return self._owned(self._described(path, values, security, elsewhere.name), security, caller)
+        described = self._described(path, values, security, self._registry.machine.computer_name)
         self._check_new(path, caller)
-        properties = self._properties(path, values, security, caller, self._registry.machine.computer_name)
+        properties = self._owned(described, security, caller)
         self._auditor.record(AuditRecord(caller.actor, "queue.create", "queue", properties.path_name))
         return properties
 
@@ -140,10 +148,20 @@ class Administration:
         self._authorization.authorize(caller, None, Right.CREATE_QUEUE)
         self._check_count()
 
-    def _properties(
-        self, path: names.PathName, values: Mapping[int, Any], security: bytes | None, caller: Caller, computer: str
+    def _described(
+        self, path: names.PathName, values: Mapping[int, Any], security: bytes | None, computer: str
     ) -> QueueProperties:
-        """Return the properties of a new queue; its path name begins with `computer`."""
+        """Return the properties of a new queue, without its security descriptor; its path name begins with `computer`.
+        Raises MsmqError for an invalid value or descriptor."""
+        if security:
+            SecurityDescriptor.parse(security)
+        now = self._clock() // 1000
+        canonical = names.PathName(computer, path.name, path.kind)
+        properties = QueueProperties(str(canonical), instance=self._random(16), create_time=now, modify_time=now)
+        return queue_properties.changed(properties, values, creating=True)
+
+    def _owned(self, properties: QueueProperties, security: bytes | None, caller: Caller) -> QueueProperties:
+        """Return the properties of a new queue with its security descriptor. Raises the errors of `check_owner`."""
         given = SecurityDescriptor.parse(security) if security else SecurityDescriptor()
         owner = given.owner or caller.sid
         self.check_owner(caller, owner)
@@ -155,12 +173,7 @@ class Administration:
                 group=given.group or descriptor.group,
                 dacl=descriptor.dacl if given.dacl is None else given.dacl,
             )
-        now = self._clock() // 1000
-        canonical = names.PathName(computer, path.name, path.kind)
-        properties = QueueProperties(
-            str(canonical), instance=self._random(16), security=descriptor.pack(), create_time=now, modify_time=now
-        )
-        return queue_properties.changed(properties, values, creating=True)
+        return properties._replace(security=descriptor.pack())
 
     def check_owner(self, caller: Caller, owner: str) -> None:
         """Check that a caller may make an account (a SID) the owner of a queue: administrators may name any account,
@@ -230,7 +243,7 @@ class Administration:
         """Change properties by PROPID; all or none. Raises what properties.changed raises, and AccessDenied."""
         self._authorize(caller, queue, Right.SET_PROPERTIES)
         self._only_private(queue)
-        updated = queue_properties.changed(queue.properties, values, creating=False)
+        updated = queue_properties.changed(queue.properties, values, creating=False)._replace(base_priority=0)
         self._update(queue, updated._replace(modify_time=self._clock() // 1000), caller, "queue.properties")
 
     def get_properties(self, queue: Queue, propids: list[int], caller: Caller) -> list[Any]:
@@ -257,9 +270,12 @@ class Administration:
 
     def set_security(self, queue: Queue, information: int, descriptor: bytes, caller: Caller) -> None:
         """Replace the parts of the security descriptor that `information` (SECURITY_INFORMATION) names."""
-        for right in rights_to_change(information):
+        rights = rights_to_change(information)
+        for right in rights:
             self._authorize(caller, queue, right)
         self._only_guarded(queue)
+        if not rights:
+            return
         self.check_new_owner(queue.properties, information, descriptor, caller)
         after = with_security(queue.properties, information, descriptor)
         owner_only = information & _SECURITY_PARTS == SecurityInformation.OWNER
@@ -313,9 +329,10 @@ class Administration:
 
 
 def parts_of(information: int) -> int:
-    """Return the parts of a descriptor that SECURITY_INFORMATION names. Raises MsmqError if it names none."""
+    """Return the parts of a descriptor that SECURITY_INFORMATION names: zero or more flags ([MS-MQMQ] 2.2.3). Raises
+    MsmqError if it only has other flags."""
     parts = information & _SECURITY_PARTS
-    if not parts:
+    if information and not parts:
         raise MsmqError(
             HResult.MQ_ERROR_INVALID_PARAMETER,
             f"SecurityInformation {information:#x} names no part: 1 owner, 2 group, 4 DACL, 8 SACL",
@@ -325,7 +342,7 @@ def parts_of(information: int) -> int:
 
 def rights_to_change(information: int) -> list[Right]:
     """Return the rights needed to change the parts of a descriptor that SECURITY_INFORMATION names. Raises MsmqError if
-    it names none."""
+    it names something else."""
     parts = parts_of(information)
     rights = [Right.TAKE_OWNERSHIP] if parts & SecurityInformation.OWNER else []
     return [*rights, Right.SET_PERMISSIONS] if parts & ~SecurityInformation.OWNER else rights

@@ -87,6 +87,8 @@ class Registry:
                 self._add_connector(_number_in(name), properties)
             else:
                 kind = QueueKind.PRIVATE if name.startswith(QUEUE_PREFIX) else QueueKind.PUBLIC
+                if kind is QueueKind.PRIVATE and properties.base_priority:  # earlier versions stored one
+                    properties = properties._replace(base_priority=0)
                 self._add_application(_number_in(name), kind, properties)
         for name, value in definitions.items():
             if name.startswith(OUTGOING_PREFIX):

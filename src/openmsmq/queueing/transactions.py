@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import MessageStorageFailed, TransactionSequence
+from openmsmq.model.errors import MessageNotFound, MessageStorageFailed, QueueDeleted, TransactionSequence
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet, store_insert
 from openmsmq.queueing.changes import Changes
@@ -155,6 +155,20 @@ class Transactions:
             if isinstance(o, Enqueued) or o.queue is not queue or o.lookup_identifier != lookup_identifier
         ]  # fmt: skip
         self._holds.release(queue, lookup_identifier)
+
+    def check_received(self, transaction: Transaction, queue: Queue | None, lookup_identifier: int) -> None:
+        """Check that a message which a transaction has received is still locked for it. Raises QueueDeleted,
+        MessageNotFound, or TransactionSequence if the message is back in the queue."""
+        if queue is None:
+            raise QueueDeleted(detail="the queue of a received message")
+        lock = queue.locked.get(lookup_identifier)
+        if lock is not None and lock.owner is transaction:
+            return
+        if lookup_identifier not in queue.entries:
+            raise MessageNotFound(detail=f"{queue.properties.path_name}: message {lookup_identifier:#x}")
+        raise TransactionSequence(
+            detail=f"{queue.properties.path_name}: message {lookup_identifier:#x} has left its transaction"
+        )
 
     # -- ending ------------------------------------------------------------------------------------------------
 
