@@ -216,7 +216,7 @@ def test_messages_move_and_are_copied_between_queues(run: Run) -> None:
     (waiting,) = map(json.loads, run("outgoing", "list", "--json").splitlines())
     assert waiting["message_count"] == 1
     assert "deleted: 1" in run("msg", "delete", "here", "--label", "c", "--yes")
-    assert run("msg", "delete", "here", "--label", "a", code=130).startswith("Delete 1 message?")
+    assert run("msg", "delete", "here", "--label", "a", code=2).startswith("Delete 1 message?")
     assert [m["label"] for m in messages(run, "here")] == ["a"]
 
 

@@ -115,7 +115,7 @@ def test_a_right_that_a_group_has_counts_for_its_members(run: Run) -> None:
 
 def test_a_user_about_to_lock_themselves_out_is_asked(run: Run) -> None:
     run("queue", "create", "locked", user="chief")
-    said = run("queue", "revoke", "locked", "everyone", code=130, user="bob")  # no answer aborts
+    said = run("queue", "revoke", "locked", "everyone", code=2, user="bob")  # no answer aborts
     assert "you may not change the permissions afterwards" in said
     dry = json.loads(run("queue", "revoke", "locked", "everyone", "--dry-run", "--json", user="bob"))
     assert len(dry["warnings"]) == 4 and not dry["done"]
@@ -127,7 +127,7 @@ def test_a_user_about_to_lock_out_owner_and_administrators_is_asked(run: Run) ->
     """The owner may always see and change the permissions, so there is no warning about them."""
     run("queue", "create", "hers", user="alice")
     run("queue", "revoke", "hers", "alice", "--yes", user="alice")
-    said = run("queue", "revoke", "hers", "everyone", code=130, user="alice")
+    said = run("queue", "revoke", "hers", "everyone", code=2, user="alice")
     assert "the owner, alice, may not use the queue afterwards" in said
     assert "administrators may not use the queue afterwards" in said
     assert "you may not" not in said

@@ -122,6 +122,12 @@ def test_outgoing_show_explains_why_messages_wait(tmp_path: Path) -> None:
              "connection_history": [{"status": -1, "time": 1, "addresses": []}]},
             None, "the connection failed",
         ),
+        (
+            {"state": "WAITING", "message_count": 1,
+             "connection_history": [{"status": 0, "time": 1, "addresses": ["192.0.2.1"]},
+                                    {"status": -2**31, "time": 2, "addresses": ["192.0.2.1"]}]},
+            None, "the session with 192.0.2.1 ended before messages could be sent",
+        ),
     ],
 )  # fmt: skip
 def test_an_explanation_names_the_cause(values: dict[str, object], connected: object, said: str) -> None:

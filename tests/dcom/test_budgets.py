@@ -177,9 +177,10 @@ def test_an_object_that_cannot_be_returned_is_released() -> None:
     with pytest.raises(SharingViolation):
         limited.open(RECEIVE, DENY)
     begun = limited.world.new("TransactionDispenser").BeginTransaction(limited.context)
+    transaction = begun.inner.transaction
     with pytest.raises(ComError, match="E_OUTOFMEMORY"):
         limited.context.marshal(begun, m.IMSMQTransaction3.uuid)
-    assert not begun.inner.transaction.is_open
+    assert not transaction.is_open
 
 
 def test_notifications_that_wait_are_limited_and_end_with_the_queue() -> None:

@@ -167,7 +167,7 @@ def test_closing_a_handle_does_not_close_a_destination() -> None:
         target.put_PathName(setup.context, ".\\private$\\q")
         target.Open(setup.context)
         target.put_Handle(setup.context, target.get_Handle(setup.context))
-        assert target.get_IsOpen(setup.context) and target.get_PathName(setup.context) is None
+        assert target.get_IsOpen(setup.context) and target.get_PathName(setup.context) == ""
         target.put_Handle(setup.context, nothing)
         assert not target.get_IsOpen(setup.context)
         with pytest.raises(ComError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from openmsmq.packet.internal import PingPacket
@@ -105,6 +107,27 @@ def test_a_session_refused_because_another_queue_manager_answers_is_in_the_histo
         assert reasons(caplog) == [
             f"the session with {pair.beta.address} ended: refused by the peer, or answered by another queue manager"
         ]
+
+    pair.run(story)
+
+
+class Closing(asyncio.Protocol):
+    """A program that accepts connections and closes them."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def test_sessions_that_end_before_they_are_open_are_failures_in_the_history(pair: Pair) -> None:
+    async def story() -> None:
+        pair.beta.crash()
+        await settled(1)
+        pair.network.listen(Closing, pair.beta.address, 1801)
+        await pair.alpha.send(PLAIN, [message()])
+        await settled(100)
+        history = [event.status for event in outgoing(pair.alpha, PLAIN).connection_history]
+        failed = [ConnectionStatus.IN_PROCESS, ConnectionStatus.UNKNOWN_FAILURE]
+        assert len(history) > 3 and history == failed * (len(history) // 2)
 
     pair.run(story)
 

@@ -21,6 +21,7 @@ from msrpc.rpc.ntlm import nt_hash
 from openmsmq.files.locks import locked
 from openmsmq.files.private import CachedFile, PrivateFileError, write_private
 from openmsmq.model.roles import Role, role_of
+from openmsmq.model.security import WELL_KNOWN
 
 logger = logging.getLogger(__name__)
 
@@ -316,6 +317,8 @@ def check_account_name(name: str) -> None:
             f"{name[:60]!r} is not a valid name of a user or group: 1 to {MAX_NAME} characters are needed, none a "
             'control character or one of "/\\[]:;|=,+*?<>, and must not look like a SID'
         )
+    if name.lower() in WELL_KNOWN:
+        raise UsersFileError(f"{name} is the name of an account that exists on every machine: choose another name")
 
 
 def _check_password(name: str, password: str) -> None:

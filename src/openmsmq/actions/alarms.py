@@ -224,10 +224,10 @@ _ACTIVE: Final = Rows(
     lambda alarm: [time_text(alarm.since), alarm.alarm, alarm.sentence,
                    " ".join([alarm.remedy, "; ".join(step.command for step in alarm.steps)]).strip()],
     _alarm_document, empty="no alarm is on",
-    note=lambda found: "\n".join(
-        [f"{name}: {count} more, which are not listed" for name, count in found.beyond.items()]
-        + [_said(silence) for silence in found.silences]
-    ),
+    note=lambda found: [
+        *(f"{name}: {count} more, which are not listed" for name, count in found.beyond.items()),
+        *map(_said, found.silences),
+    ],
 )  # fmt: skip
 _HISTORY: Final = Rows(
     lambda found: found.events[::-1], ("time", "", "alarm", "what"),

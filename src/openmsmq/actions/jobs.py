@@ -264,7 +264,8 @@ def _check(given: NewJob, row: Any) -> Criteria:
     criteria = criteria_of(given)
     is_all = criteria == Criteria()
     if is_all != given.all:
-        raise InputError("select messages: give conditions, or `all`, not both", "/all")
+        problem = "cannot be combined with conditions" if given.all else "or a condition must be given"
+        raise InputError(f"`all` {problem}", "/all")
     where = MessageFilter() if is_all else MessageFilter(find="")
     check_act(given.act, given.to, where, given.all, row)
     return criteria

@@ -118,7 +118,7 @@ class Rows:
     """How a command shows a list: a table, or with --json a document for each row.
 
     `rows` gets the output, and may return None for no table. `empty` is shown instead of a table without rows; `head`
-    returns lines before the table, `note` a line on standard error after it. `single` returns one document instead of
+    returns lines before the table, `note` lines on standard error after it. `single` returns one document instead of
     one per row.
     """
 
@@ -127,7 +127,7 @@ class Rows:
     cells: Callable[[Any], list[Any]]
     document: Callable[[Any, Any], Mapping[str, Any]] = lambda row, output: msgspec.structs.asdict(row)
     empty: str = ""
-    note: Callable[[Any], str] | None = None
+    note: Callable[[Any], str | list[str]] | None = None
     head: Callable[[Any], Sequence[str]] | None = None
     single: Callable[[Any], Mapping[str, Any]] | None = None
 

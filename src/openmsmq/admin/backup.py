@@ -64,9 +64,11 @@ def back_up(data_dir: Path, target: Path, time: str) -> BackupSummary:
         time: time of the backup, for the manifest.
 
     Raises:
-        BackupError: the target is in use, or the copy is damaged.
+        BackupError: the target is in use or in the data directory, or the copy is damaged.
         StoreError, OSError: as `copy_log`.
     """
+    if target.resolve().is_relative_to(data_dir.resolve()):
+        raise BackupError(f"{target} is in the data directory, of which backups are made: choose a directory elsewhere")
     _make_empty(target)
     log = Path(log_directory(OsVfs(), str(data_dir / STORE)))
     if not log.is_dir():

@@ -12,6 +12,10 @@ _STATUS = {
     0x00000000: ("connecting to {hop}", "wait a moment and look again"),
     0x00000001: ("{hop} has answered, and the session is not open yet", "wait a moment and look again"),
     0x00000002: ("the last session with {hop} was opened", ""),
+    0x80000000: (
+        "the session with {hop} ended before messages could be sent, or without an acknowledgment",
+        "the log of the queue manager says why; openmsmq connect-test HOST tries to open a session",
+    ),
     0x80000001: ("{hop} did not answer a ping", "see whether UDP port 3527 is open, and the machine on"),
     0x80000003: ("the address of this machine could not be used for the connection", "see the setting listen"),
     0x80000004: (

@@ -21,12 +21,6 @@ from openmsmq.model.security import (
     specific,
 )
 
-#: Names for accounts that exist on every machine.
-WELL_KNOWN: Final = {
-    "everyone": security.EVERYONE, "anonymous": security.ANONYMOUS, "anonymous logon": security.ANONYMOUS,
-    "authenticated": security.AUTHENTICATED_USERS, "authenticated users": security.AUTHENTICATED_USERS,
-    "administrators": security.ADMINISTRATORS, "system": security.LOCAL_SYSTEM,
-}  # fmt: skip
 _NAMES: Final = {
     security.EVERYONE: "Everyone", security.ANONYMOUS: "Anonymous", security.AUTHENTICATED_USERS: "Authenticated",
     security.ADMINISTRATORS: "Administrators", security.LOCAL_SYSTEM: "System",
@@ -49,8 +43,8 @@ class AceInfo(NamedTuple):
 def sid_for(who: str, look_up: Callable[[str], str | None]) -> str:
     """Return the SID for a SID, a well-known name, or the name of a user or group that `look_up` finds. Raises
     ValueError."""
-    if who.lower() in WELL_KNOWN:
-        return WELL_KNOWN[who.lower()]
+    if who.lower() in security.WELL_KNOWN:
+        return security.WELL_KNOWN[who.lower()]
     if who.upper().startswith("S-1-"):
         sid_bytes(who.upper())
         return who.upper()

@@ -11,9 +11,11 @@ from openmsmq.actions.outgoing import delete_outgoing
 from openmsmq.actions.queues import QueueRemoval, queue_named
 from openmsmq.admin.explaining import explanation
 from openmsmq.admin.naming import path_of
+from openmsmq.cli.asking import confirm
 from openmsmq.cli.connection import Address, connect, connected, level_option, server_options
 from openmsmq.cli.derived import add_commands
 from openmsmq.cli.messages import show_first
+from openmsmq.cli.numbers import COUNT
 from openmsmq.cli.output import dry_run_option, echo, json_option, management_rows, print_json, print_table, report
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.sync import QueueManager
@@ -123,7 +125,7 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
 @outgoing.command()
 @click.argument("name")
 @click.option(
-    "--count", "-n", type=int, default=10, show_default=True, help="Maximum number of messages (0: no limit)."
+    "--count", "-n", type=COUNT, default=10, show_default=True, help="Maximum number of messages (0: no limit)."
 )
 @json_option
 @connected
@@ -156,7 +158,7 @@ def delete(api: ApiOptions, name: str, yes: bool, dry_run: bool, as_json: bool) 
             report(as_json, f"would be deleted: {queue.name}, {counted(count, 'message')}", document)
             return
         if count and not yes:
-            click.confirm(f"Delete {counted(count, 'message')} waiting for {queue.name}?", abort=True, err=True)
+            confirm(f"Delete {counted(count, 'message')} waiting for {queue.name}?")
         gone = perform(client, delete_outgoing, QueueRemoval(queue.id, count))
     text = f"deleted {queue.name}: {counted(gone.messages, 'message')}"
     report(as_json, text, {**document, "messages": gone.messages})

@@ -34,6 +34,7 @@ from openmsmq.cli.account_maps import accounts_in, accounts_option
 from openmsmq.cli.connection import Address, connect, level_option, login_options
 from openmsmq.cli.derived import add_commands
 from openmsmq.cli.inventory import inventory
+from openmsmq.cli.numbers import PORT
 from openmsmq.cli.output import echo, json_option, print_json, report
 from openmsmq.cli.relay_status import status
 from openmsmq.cli.web_api import ApiOptions, api_options
@@ -296,7 +297,7 @@ def _along(queues: tuple[str, ...], journal: bool, dead_letters: bool) -> list[s
 @click.option(
     "--here", metavar="ADDRESS", default="localhost", show_default=True, help="Address of the queue manager here."
 )
-@click.option("--here-port", type=int, help="Port of the queue manager here (default 2103).")
+@click.option("--here-port", type=PORT, help="Port of the queue manager here (default 2103).")
 @_there
 @json_option
 def verify(queue: str, remote: str | None, here: str, here_port: int | None, other: Other, as_json: bool) -> None:

@@ -14,6 +14,8 @@ import openmsmq
 import openmsmq.aio
 from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.pdu import AuthLevel
+from openmsmq.cli.asking import ask_password
+from openmsmq.cli.numbers import PORT, PORT_OFFSET
 from openmsmq.client.asynchronous import QueueManager as AsyncQueueManager
 from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
@@ -39,9 +41,13 @@ _SERVER = (
     click.option(
         "--host", default=_THIS_MACHINE, envvar="OPENMSMQ_HOST", show_default=True, help="Host of the queue manager."
     ),
-    click.option("--port", type=int, envvar="OPENMSMQ_PORT", help="RPC port (2103 plus the offset)."),
+    click.option("--port", type=PORT, envvar="OPENMSMQ_PORT", help="RPC port (2103 plus the offset)."),
     click.option(
-        "--port-offset", type=int, default=0, envvar="OPENMSMQ_PORT_OFFSET", help="Offset added to the default ports."
+        "--port-offset",
+        type=PORT_OFFSET,
+        default=0,
+        envvar="OPENMSMQ_PORT_OFFSET",
+        help="Offset added to the default ports.",
     ),
     click.option("--user", envvar="OPENMSMQ_USER", help="Name to log in with: DOMAIN\\USER or USER."),
     click.option(
@@ -79,7 +85,7 @@ class Address(NamedTuple):
         if self.user is None:
             return ""
         from_environment = os.environ.get(self.password_env)
-        return from_environment or str(click.prompt(f"Password of {self.user}", hide_input=True, err=True))
+        return from_environment or ask_password(f"Password of {self.user}", f"set {self.password_env}")
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,7 +116,7 @@ def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def flight_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `flight_port` and `tls_root`."""
-    port = click.option("--flight-port", type=int, help=f"Arrow Flight port ({FLIGHT_PORT} plus the offset).")
+    port = click.option("--flight-port", type=PORT, help=f"Arrow Flight port ({FLIGHT_PORT} plus the offset).")
     return port(
         click.option("--tls-root", help="File with the root certificate that verifies the Flight server.")(command)
     )

@@ -15,8 +15,10 @@ from openmsmq.admin.dead_letters import groups
 from openmsmq.admin.editing import MessageEdits
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.admin.selection import Chosen, Criteria, Selection, search, select
+from openmsmq.cli import asking
 from openmsmq.cli.connection import connected
 from openmsmq.cli.editing import changes_options, edit_in_editor
+from openmsmq.cli.numbers import COUNT
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.selecting import SelectionOptions, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message
@@ -30,7 +32,7 @@ from openmsmq.model.text import counted, time_text
 _queue_option = click.option(
     "--queue", help="Dead-letter queue: deadletter or xactdeadletter (default: both).", metavar="NAME"
 )
-_count = click.option("--count", "-n", type=click.IntRange(min=0), default=10, show_default=True, help="0: all.")
+_count = click.option("--count", "-n", type=COUNT, default=10, show_default=True, help="0: all.")
 _transaction = click.option(
     "--transaction",
     is_flag=True,
@@ -280,7 +282,7 @@ def purge(
 
     def confirm(count: int) -> None:
         if count and not yes:
-            click.confirm(f"Delete {counted(count, 'message')}?", abort=True, err=True)
+            asking.confirm(f"Delete {counted(count, 'message')}?")
 
     perform(
         qm, wanted, MessageAction("delete", tuple(queues)), verb="deleted", to=lambda chosen: "", confirm=confirm,

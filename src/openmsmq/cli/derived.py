@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 import msgspec
@@ -27,9 +27,10 @@ from openmsmq.actions.table import (
     WorkPlace,
     default_of,
 )
+from openmsmq.cli.asking import confirm
+from openmsmq.cli.numbers import COUNT
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.places import Place, new_password, password_stdin_option, place_options
-from openmsmq.model.text import printable
 
 _AS_USER = "as_user"
 _FIELD = "field_"  # prefix of parameter names, which keeps them distinct from other options
@@ -73,7 +74,9 @@ def command_of(action: Action, spec: ActionCommand | None = None) -> click.Comma
         password = partial(new_password, password_stdin, f"Password of {as_user}", confirm=False)
         with place.open(as_user, password) as side, usage_errors(said):
             secret = None if as_user or not asks else new_password(password_stdin)
-            given = row.input(**_values(row, said, typed, secret))
+            values = _values(row, said, typed, secret)
+            _check_texts(row, said, values)
+            given = row.input(**values)
             if not said.show_plan:
                 show(wanted[0] if wanted else said.show, side.perform(row, given), as_json)
                 return
@@ -83,7 +86,7 @@ def command_of(action: Action, spec: ActionCommand | None = None) -> click.Comma
                 return
             question = "" if yes or said.question is None else said.question(plan.would())
             if question:
-                click.confirm(printable(question, multiline=True), abort=True, err=True)
+                confirm(question)
             show(said.show, plan.carry_out(), as_json)
 
     decorators = [*_parameters(action, spec.spelled)]
@@ -152,7 +155,7 @@ def _parameter(field: Any, spelling: Spelling, kind: inspect.Type, demanded: boo
         return click.option(spelling.option, name, is_flag=True, help=spelling.help)
     if isinstance(spelling, CountOption):
         return click.option(
-            *spelling.option.split(), name, type=click.IntRange(min=0), default=spelling.default, show_default=True,
+            *spelling.option.split(), name, type=COUNT, default=spelling.default, show_default=True,
             help=spelling.help,
         )  # fmt: skip
     described = ""
@@ -168,16 +171,17 @@ def _parameter(field: Any, spelling: Spelling, kind: inspect.Type, demanded: boo
     options = [word for word in words if word.startswith("-")]
     if isinstance(kind, inspect.BoolType):
         return click.option(*options, name, is_flag=True, help=described)
+    metavar = words[-1] if words[-1] not in options else None
+    if field.required and demanded:  # `default=None` would be a value for click
+        return click.option(*options, name, metavar=metavar, type=_type(field, kind), required=True, help=described)
     return click.option(
-        *options, name, metavar=words[-1] if words[-1] not in options else None, type=_type(field, kind),
-        default=default, required=field.required and demanded, show_default=default not in (None, "*"),
-        help=described,
+        *options, name, metavar=metavar, type=_type(field, kind), default=default,
+        show_default=default not in (None, "*"), help=described,
     )  # fmt: skip
 
 
 def _type(field: Any, kind: inspect.Type) -> click.ParamType[Any]:
     """Return the click type for the schema of a field. It checks words and ranges; the action checks the rest."""
-    nullable = isinstance(kind, inspect.UnionType)
     if isinstance(kind, inspect.UnionType):
         (kind,) = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
     while isinstance(kind, inspect.Metadata):
@@ -185,7 +189,7 @@ def _type(field: Any, kind: inspect.Type) -> click.ParamType[Any]:
     if isinstance(kind, inspect.LiteralType):
         return click.Choice(words_of(field.type))
     if isinstance(kind, inspect.IntType):
-        return click.INT if nullable else click.IntRange(kind.ge, kind.le)
+        return click.IntRange(kind.ge, kind.le)
     return click.UUID if isinstance(kind, inspect.UUIDType) else click.STRING
 
 
@@ -209,6 +213,18 @@ def _values(action: Action, spec: ActionCommand, typed: Mapping[str, Any], secre
         if value is not None:
             given[name] = not value if isinstance(spelling, Without) else list(value) if type(value) is tuple else value
     return given
+
+
+def _check_texts(action: Action, spec: ActionCommand, values: Mapping[str, Any]) -> None:
+    """Check lengths and patterns of the texts of options; click checks words and ranges. Raises InputError."""
+    kinds = get_type_hints(action.input, include_extras=True)
+    for name, spelling in spec.spelled.items():
+        is_option = isinstance(spelling, str) and spelling.startswith("-") and spelling != PASSWORD
+        if is_option and isinstance(values.get(name), str):
+            try:
+                msgspec.convert(values[name], kinds[name])
+            except msgspec.ValidationError as error:
+                raise InputError(str(error), f"/{name}") from None
 
 
 def show(shown: View | None, output: Any, as_json: bool) -> None:
@@ -236,5 +252,7 @@ def show(shown: View | None, output: Any, as_json: bool) -> None:
             print_table(shown.columns, map(shown.cells, rows))
         else:
             echo(shown.empty)
-        if shown.note and (note := shown.note(output)):
-            echo(note, err=True)
+        note = shown.note(output) if shown.note else []
+        for line in [note] if isinstance(note, str) else note:
+            if line:
+                echo(line, err=True)

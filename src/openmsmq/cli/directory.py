@@ -10,6 +10,7 @@ from uuid import UUID
 
 import click
 
+from openmsmq.cli.asking import confirm
 from openmsmq.cli.exit_codes import EXISTS, NOT_FOUND, UNREACHABLE
 from openmsmq.cli.output import echo, json_option, print_json, print_table, report
 from openmsmq.directory import tables
@@ -190,7 +191,7 @@ def remove_machine(opened: OpenedDirectory, name: str, yes: bool, as_json: bool)
     but its public queues stay unknown.
     """
     if not yes:
-        click.confirm(f"Remove {name} and the records of its public queues?", abort=True, err=True)
+        confirm(f"Remove {name} and the records of its public queues?")
 
     async def work(d: EmbeddedDirectory) -> MachineRecord:
         record = await d.machine_named(name)
@@ -290,7 +291,7 @@ def _change(
 def delete_list(opened: OpenedDirectory, name: str, yes: bool, as_json: bool) -> None:
     """Delete a distribution list; its queues stay."""
     if not yes:
-        click.confirm(f"Delete the distribution list {name}?", abort=True, err=True)
+        confirm(f"Delete the distribution list {name}?")
 
     async def work(d: EmbeddedDirectory) -> ListRecord:
         record = await _named(d, name)

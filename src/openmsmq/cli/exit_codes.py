@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from openmsmq.accounts.users import UsersFileError
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused
+from openmsmq.admin.alarm_rules import AlarmRuleError
 from openmsmq.admin.backup import BackupError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
 from openmsmq.admin.tokens import TokensFileError
@@ -43,6 +44,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (TokensFileError, FAILED),
     (ActionRefused, FAILED),
     (ActionIncomplete, FAILED),
+    (AlarmRuleError, FAILED),
     (BackupError, FAILED),
     (PrivateFileError, FAILED),
     (DirectoryUnavailable, FAILED),

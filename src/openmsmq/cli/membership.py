@@ -20,6 +20,7 @@ import click
 from msrpc.rpc.kerberos import check_keytab
 from msrpc.rpc.keytab import computer_salt, keys_of, pack_keytab
 from openmsmq.cli.accounts import Accounts, accounts_options
+from openmsmq.cli.asking import ask_password, confirm
 from openmsmq.cli.output import dry_run_option, echo
 from openmsmq.directory.active import joining
 from openmsmq.directory.active.controllers import Controllers
@@ -263,7 +264,7 @@ def leave(accounts: Accounts, user: str | None, password_env: str, yes: bool, dr
         elif not dry_run and not yes:
             for step in steps:
                 echo(step.said)
-            click.confirm("Do that?", abort=True)
+            confirm("Do that?")
         _perform(steps, dry_run=dry_run)
     echo('Before the daemon starts again, set directory_provider = "sqlite" or "none" .')
 
@@ -304,7 +305,7 @@ def _administrator(configuration: Configuration, user: str | None, password_env:
         raise click.UsageError("no domain controller configured: give --directory-controllers or --directory-domain")
     login = LdapCredentials()
     if user is not None:
-        password = os.environ.get(password_env) or str(click.prompt(f"Password of {user}", hide_input=True, err=True))
+        password = os.environ.get(password_env) or ask_password(f"Password of {user}", f"set {password_env}")
         login = LdapCredentials(user, password=password)
     reasons = []
     for host in locate.hosts():

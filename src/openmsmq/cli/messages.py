@@ -25,6 +25,7 @@ from openmsmq.cli.connection import (
     server_options,
 )
 from openmsmq.cli.message_files import Export, MessageImport
+from openmsmq.cli.numbers import COUNT, PORT, SECONDS
 from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message, write_body
@@ -73,8 +74,10 @@ _BATCH = 200  # messages in one transaction when many are moved
     "--admin-queue", default="", help="Format name of the administration queue; all acknowledgments are requested."
 )
 @click.option("--deadletter", is_flag=True, help="Copy to the dead-letter queue if it expires.")
-@click.option("--message-port", type=int, default=1801, show_default=True, help="Port of the other machine; see above.")
-@click.option("--timeout", type=float, default=30, show_default=True, help="Seconds to wait for the other machine.")
+@click.option(
+    "--message-port", type=PORT, default=1801, show_default=True, help="Port of the other machine; see above."
+)
+@click.option("--timeout", type=SECONDS, default=30, show_default=True, help="Seconds to wait for the other machine.")
 @json_option
 @server_options
 @level_option
@@ -144,7 +147,7 @@ def send(
 @click.command()
 @click.argument("queue")
 @click.option(
-    "--count", "-n", type=int, default=10, show_default=True, help="Maximum number of messages (0: no limit)."
+    "--count", "-n", type=COUNT, default=10, show_default=True, help="Maximum number of messages (0: no limit)."
 )
 @protocol_option
 @json_option
@@ -170,12 +173,12 @@ def show_first(
 @click.option(
     "--count",
     "-n",
-    type=int,
+    type=COUNT,
     default=1,
     show_default=True,
     help="Maximum number of messages (0: all messages in the queue).",
 )
-@click.option("--timeout", type=float, default=0.0, show_default=True, help="Seconds to wait for the first message.")
+@click.option("--timeout", type=SECONDS, default=0.0, show_default=True, help="Seconds to wait for the first message.")
 @click.option("--body-only", is_flag=True, help="Write only the bytes of the body.")
 @protocol_option
 @json_option

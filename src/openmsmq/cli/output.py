@@ -67,6 +67,8 @@ def _cell(name: str, value: Any) -> str:
         return " ".join(map(str, value)) or "none"
     if name == "time" or name.endswith("_time"):
         return time_text(value) if value else "never"
+    if name == "status":
+        return f"{value:#x}"
     return str(value)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
+from openmsmq.cli.numbers import SECONDS, FiniteRange
 from openmsmq.cli.output import dry_run_option, json_option, print_json, print_table, progress, report
 from openmsmq.cli.pipeline_state import COMMANDS
 from openmsmq.model.text import counted
@@ -126,7 +127,7 @@ def _credential(address: Address) -> str:
 @click.option("--to", required=True, help="Directory, on any file system that Spark supports.")
 @click.option("--format", "format_", type=click.Choice(("parquet", "delta")), default="parquet", show_default=True)
 @click.option("--once/--continuous", default=True, help="Archive the current messages only, or continue until Ctrl-C.")
-@click.option("--interval", type=float, default=10.0, show_default=True, help="Seconds between continuous batches.")
+@click.option("--interval", type=SECONDS, default=10.0, show_default=True, help="Seconds between continuous batches.")
 @click.option(
     "--source",
     type=click.Choice(("queue", "journal", "deadletter", "xactdeadletter")),
@@ -222,7 +223,9 @@ def compact(start: Start, directory: str, target: int, as_json: bool) -> None:
 @click.argument("directory", metavar="DIR")
 @click.option("--to", required=True, help="Queue to send to.")
 @_where_option
-@click.option("--rate", type=float, help="Maximum messages per second; they are then sent one by one.")
+@click.option(
+    "--rate", type=FiniteRange(min=0, min_open=True), help="Maximum messages per second; they are then sent one by one."
+)
 @dry_run_option
 @json_option
 @_job
@@ -238,7 +241,7 @@ def replay(
     from openmsmq.spark import jobs
 
     _check_archive(directory)
-    server.check((), "queue")
+    server.check_target(to)
     spark = start()
     chosen = jobs.selection(spark, directory, where)
     if dry_run:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from openmsmq.cli.connection import FLIGHT_PORT, Address, flight_options, server_options
+from openmsmq.cli.numbers import COUNT
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def stages(bulk: BulkClient, as_json: bool) -> None:
 
 @click.command()
 @click.argument("sink")
-@click.option("--batch", type=int, help="Only stages of this batch.")
+@click.option("--batch", type=COUNT, help="Only stages of this batch.")
 @click.option(
     "--sink",
     "memory",

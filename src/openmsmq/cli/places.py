@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from openmsmq.actions.table import Action, ActionPlan, ActionsHere, Input
+from openmsmq.cli.asking import ask_password
 from openmsmq.cli.output import echo
 from openmsmq.cli.web_api import ApiOptions
 
@@ -214,8 +215,7 @@ def new_password(from_stdin: bool, prompt: str = "Password", *, confirm: bool = 
     """
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
-    password: str = click.prompt(prompt, hide_input=True, confirmation_prompt=confirm, err=True)
-    return password
+    return ask_password(prompt, "give --password-stdin", twice=confirm)
 
 
 password_stdin_option = click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")

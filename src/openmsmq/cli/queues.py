@@ -17,6 +17,7 @@ from openmsmq.client.arguments import COUNTS
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import QueueManager
+from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.model.words import in_words
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _FLAGS = ("journal", "transactional", "authenticate", "poison_to_deadletter")
 _NUMBERS = ("quota", "journal_quota", "priv_level", "delivery_limit")
-_TEXTS = ("label", "multicast_address")
+_QUOTAS = ("quota", "journal_quota")
 
 
 _COLUMNS = {
@@ -175,6 +176,8 @@ def _assignment(text: str) -> tuple[str, Any]:
         if value.lower() not in ("0", "1", "true", "false", "yes", "no"):
             raise click.UsageError(f"{text!r}: expected 0, 1, true, false, yes or no")
         return key, value.lower() in ("1", "true", "yes")
+    if key in _QUOTAS and value.lower() == "none":
+        return key, INFINITE
     if key in _NUMBERS:
         try:
             return key, int(value, 0)

@@ -14,6 +14,7 @@ from openmsmq.actions.by_http import perform
 from openmsmq.actions.relays import RELAY_TABLE, RelayList, RelayQuery, RelayView, change_line, list_relays
 from openmsmq.admin.http_requests import ApiTimeout, ApiUnreachable, HttpRequests
 from openmsmq.cli.derived import show
+from openmsmq.cli.numbers import INTERVAL
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.model.text import time_text
@@ -25,9 +26,7 @@ _NEWS: Final = ("state", "moved", "waiting", "trouble", "refused", "unconfirmed"
 @click.command()
 @click.argument("queue", required=False)
 @click.option("--watch", is_flag=True, help="Continue until Ctrl-C; in a pipe, print a line for each change.")
-@click.option(
-    "--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds between updates."
-)
+@click.option("--interval", type=INTERVAL, default=2.0, show_default=True, help="Seconds between updates.")
 @json_option
 @api_options
 def status(queue: str | None, watch: bool, interval: float, as_json: bool, api: ApiOptions) -> None:

@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from openmsmq.cli.numbers import PORT, SECONDS
 from openmsmq.cli.output import echo, json_option, print_json, print_table, report
 from openmsmq.model import names
 from openmsmq.model.message import Message
@@ -51,8 +52,8 @@ def send_directly(
 
 @click.command("connect-test")
 @click.argument("host")
-@click.option("--message-port", type=int, default=1801, show_default=True, help="TCP port of the queue manager.")
-@click.option("--timeout", type=float, default=10, show_default=True, help="Seconds to wait for the session.")
+@click.option("--message-port", type=PORT, default=1801, show_default=True, help="TCP port of the queue manager.")
+@click.option("--timeout", type=SECONDS, default=10, show_default=True, help="Seconds to wait for the session.")
 @json_option
 def connect_test(host: str, message_port: int, timeout: float, as_json: bool) -> None:
     """Test whether this machine can reach the queue manager of HOST: ports, ping, session.

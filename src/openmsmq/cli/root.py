@@ -66,6 +66,10 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one during the exit would show a traceback
         click.echo("interrupted", err=True)
         sys.exit(130)
+    except SystemExit:
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":  # click's reaction to a broken pipe, with exit code 1
+            sys.exit(0)
+        raise
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:

@@ -25,6 +25,7 @@ from openmsmq.admin.selection import (
     parse_token,
     select,
 )
+from openmsmq.cli.numbers import COUNT
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import MessageClass
@@ -75,7 +76,7 @@ _CRITERIA = (
     click.option("--text", help="Text in the body."),
 )
 _BOUNDS = (
-    click.option("--limit", type=click.IntRange(min=0), default=0, help="Maximum number of messages (0: no limit)."),
+    click.option("--limit", type=COUNT, default=0, help="Maximum number of messages (0: no limit)."),
     click.option(
         "--selection",
         "token",
@@ -128,8 +129,10 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         dry_run: bool,
         **kwargs: Any,
     ) -> Any:
-        if (criteria == Criteria()) != everything:
-            raise click.UsageError("select messages: give --id, --reason, --label, ... or --all, not both")
+        if criteria == Criteria() and not everything:
+            raise click.UsageError("select messages by --id, --reason, --label, ..., or give --all for all of them")
+        if criteria != Criteria() and everything:
+            raise click.UsageError("--all cannot be combined with --id, --reason, --label, ...")
         return command(*args, wanted=SelectionOptions(criteria, limit, token), dry_run=dry_run, **kwargs)
 
     for option in reversed(_BOUNDS):

@@ -65,10 +65,10 @@ def serve(config: Path | None, **options: Any) -> None:
 def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:
     """Verify the complete store in a data DIRECTORY; the daemon reads only the log since the last checkpoint.
 
-    Exit code 0 if it is intact, 1 if not, 2 if DIRECTORY contains no store.
+    Exit code 0 if it is intact, 1 if not, 2 if it was not verified: DIRECTORY contains no store, or a daemon uses it.
     """
     from openmsmq.store import fsck as store_fsck
-    from openmsmq.store.errors import NoStore
+    from openmsmq.store.errors import NoStore, StoreInUse
     from openmsmq.store.ownership import current
     from openmsmq.store.vfs import OsVfs
 
@@ -77,7 +77,7 @@ def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) 
         store = directory
     try:
         _fsck(store_fsck, store, directory, repair, quarantine, as_json)
-    except NoStore as error:
+    except (NoStore, StoreInUse) as error:
         raise click.UsageError(str(error)) from None
 
 

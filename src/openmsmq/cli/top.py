@@ -18,6 +18,7 @@ from openmsmq.actions.queues import ListQuery, NamedQueue, QueueDetails, get_que
 from openmsmq.admin.http_requests import ApiNotFound, HttpRequests
 from openmsmq.admin.overview import ByProtocols, Depth, DepthSource, Order, QueueRates, rows, with_age
 from openmsmq.cli.connection import Address, connect, is_here, level_option, server_options
+from openmsmq.cli.numbers import COUNT, INTERVAL
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
 from openmsmq.model.text import counted
@@ -54,8 +55,8 @@ class _HttpDepths:
 
 
 @click.command()
-@click.option("--interval", type=click.FloatRange(min=0.2), default=2.0, show_default=True, help="Seconds.")
-@click.option("--count", "-n", type=click.IntRange(min=0), default=0, help="Refreshes before exiting (0: until ^C).")
+@click.option("--interval", type=INTERVAL, default=2.0, show_default=True, help="Seconds.")
+@click.option("--count", "-n", type=COUNT, default=0, help="Refreshes before exiting (0: until ^C).")
 @click.option(
     "--rows", "number", type=click.IntRange(min=1), default=20, show_default=True, help="Number of queues to show."
 )

@@ -9,6 +9,7 @@ import click
 from openmsmq.actions import users
 from openmsmq.actions.by_http import perform
 from openmsmq.admin.http_requests import by_password
+from openmsmq.cli.asking import ask_password
 from openmsmq.cli.derived import add_commands
 from openmsmq.cli.output import json_option, report
 from openmsmq.cli.places import place_of_group
@@ -46,8 +47,8 @@ def own_password(api: ApiOptions, name: str, password_stdin: bool, as_json: bool
     if password_stdin:
         current, new = (sys.stdin.readline().rstrip("\n") for _ in range(2))
     else:
-        current = click.prompt(f"Password of {name}", hide_input=True, err=True)
-        new = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+        current = ask_password(f"Password of {name}", "give --password-stdin")
+        new = ask_password("New password", "give --password-stdin", twice=True)
     with api.client_as(by_password(name, current)) as client:
         done = perform(client, users.change_own_password, users.OwnPassword(current, new))
     report(as_json, done.done, {"done": done.done}, err=True)

@@ -8,6 +8,7 @@ import click
 
 from openmsmq.admin.naming import path_of
 from openmsmq.cli.connection import connected, protocol_option
+from openmsmq.cli.numbers import COUNT
 from openmsmq.cli.output import json_option
 from openmsmq.cli.showing import show_message
 from openmsmq.client.open_queue import ProtocolWord
@@ -19,9 +20,7 @@ from openmsmq.model.message import Message
 @click.command()
 @click.argument("queue")
 @click.option("--from-start", is_flag=True, help="First show the messages that are already there.")
-@click.option(
-    "--count", "-n", type=click.IntRange(min=0), default=0, help="Stop after this number of messages (0: never)."
-)
+@click.option("--count", "-n", type=COUNT, default=0, help="Stop after this number of messages (0: never).")
 @protocol_option
 @json_option
 @connected

@@ -42,7 +42,7 @@ STEPS: Final[Mapping[str, StepForms]] = {
     "peer.test": StepForms("Test the way there", "openmsmq connect-test {queue}", ""),
     "audit.list": StepForms("See who", "openmsmq audit", "/audit"),
     "setting.show": StepForms("See the limit", "openmsmq settings {name}", "/settings"),
-    "message.resend": StepForms("Edit and send again", "openmsmq msg resend deadletter --edit", "/deadletters"),
+    "message.resend": StepForms("Edit and send again", "openmsmq dlq resend --reason rejected --edit", "/deadletters"),
 }  # fmt: skip
 
 

@@ -21,10 +21,10 @@ AUTHENTICATED_USERS = "S-1-5-11"
 LOCAL_SYSTEM = "S-1-5-18"
 ADMINISTRATORS = "S-1-5-32-544"
 
-# Names in settings.
-WELL_KNOWN = {
-    "everyone": EVERYONE, "anonymous": ANONYMOUS, "authenticated": AUTHENTICATED_USERS,
-    "administrators": ADMINISTRATORS,
+#: Names for accounts that exist on every machine, in settings and commands. No user or group can have one.
+WELL_KNOWN: Final = {
+    "everyone": EVERYONE, "anonymous": ANONYMOUS, "anonymous logon": ANONYMOUS, "authenticated": AUTHENTICATED_USERS,
+    "authenticated users": AUTHENTICATED_USERS, "administrators": ADMINISTRATORS, "system": LOCAL_SYSTEM,
 }  # fmt: skip
 
 ACCESS_ALLOWED_ACE_TYPE = 0

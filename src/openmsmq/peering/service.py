@@ -390,8 +390,8 @@ class MessageService:
             if token.number is None:
                 self._sender.put_back(token.queue, token.key)
         for destination in destinations:
-            if event.reason is CloseReason.REFUSED:
-                destination.record(ConnectionStatus.CONNECTION_REFUSED, self._seconds(), destination.reaching.hop)
+            if (failure := _failure(event.reason, destination.connection is connection)) is not None:
+                destination.record(failure, self._seconds(), destination.reaching.hop)
             if event.reason not in (CloseReason.IDLE, CloseReason.LOCAL):
                 detail = event.detail or event.reason.value
                 self._dialer.record_failure(destination, f"the session with {connection.address} ended: {detail}")
@@ -556,3 +556,13 @@ def _is_order_queue(name: names.SingleFormatName) -> bool:
     return bool(meant_machine(name)) or (
         isinstance(name, names.PrivateFormatName) and name.number == ORDER_QUEUE_NUMBER
     )
+
+
+def _failure(reason: CloseReason, was_open: bool) -> ConnectionStatus | None:
+    """Return the entry of ConnectionHistory for the end of a session; None if it is not a failure."""
+    if reason is CloseReason.REFUSED:
+        return ConnectionStatus.CONNECTION_REFUSED
+    normal = (CloseReason.IDLE, CloseReason.LOCAL)
+    if reason in normal or (was_open and reason is CloseReason.DISCONNECTED):
+        return None
+    return ConnectionStatus.UNKNOWN_FAILURE

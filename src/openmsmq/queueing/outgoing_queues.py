@@ -28,8 +28,7 @@ from openmsmq.queueing.queue import Queue, QueueKind
 _ORDER_QUEUE: Final = "\\order_queue$"
 _IDENTIFIER: Final = re.compile("[a-z2-7]{26}")  # base 32, because the name of a subqueue has at most 31 characters
 HISTORY_LENGTH = 64  # connection attempts kept per queue; bounds memory if a machine stays unreachable
-_PROTOCOLS = frozenset(["TCP", "OS", "HTTP", "HTTPS"])  # not SPX, which is obsolete
-_PROTOCOLS_OF_MACHINES = frozenset(["TCP", "OS"])  # those that name a computer; a URL names a web server
+_PROTOCOLS = frozenset(["TCP", "OS"])  # not SPX, which is obsolete, and not HTTP, whose messages are those of MC-MQSRM
 
 
 class OutgoingState(Enum):
@@ -264,6 +263,6 @@ def wire_name(name: names.SingleFormatName) -> str:
 def foreign_host(name: names.FormatName) -> str:
     """Return the host of a format name in the spelling that foreign sites use (lower case); empty if the name has
     none."""
-    if isinstance(name, names.DirectFormatName) and name.protocol.upper() in _PROTOCOLS_OF_MACHINES:
+    if isinstance(name, names.DirectFormatName) and name.protocol.upper() in _PROTOCOLS:
         return name.host.lower()
     return ""

@@ -432,4 +432,7 @@ def _of_subqueue(parent: QueueProperties, name: str) -> QueueProperties:
 
 def not_here(name: names.FormatName) -> MsmqError:
     """Return the error for a format name of another machine that gets no outgoing queue."""
+    if isinstance(name, names.DirectFormatName) and name.is_http:
+        problem = f"{name}: messages are not sent by HTTP (SRMP), only by DIRECT=OS: and DIRECT=TCP:"
+        return MsmqError(HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, problem)
     return MsmqError(HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE, f"{name} is not on this machine")

@@ -267,7 +267,8 @@ class Configuration:
         },
     )
     peers: str = field(
-        default="", metadata={"help": "where other queue managers are: NAME=host:port,NAME=host; default: by name"}
+        default="",
+        metadata={"help": "where other queue managers are: NAME=host,NAME=host:port (of calls); default: by name"},
     )
     peer_login: str = field(
         default="ntlm",
@@ -506,6 +507,11 @@ class Configuration:
         check(short, "distributed_transactions", self.distributed_transactions,
               f"off, because the computer name {self.machine_name} has more than {LONGEST_NAME} characters; see "
               "computer_name")  # fmt: skip
+        named = not self.computer_name or (is_host(self.computer_name) and "." not in self.computer_name)
+        check(
+            named and len(self.computer_name) <= 63, "computer_name", self.computer_name,
+            "a name of at most 63 characters, without dots and characters that queue names give a meaning",
+        )  # fmt: skip
         given = self.peer_login != "kerberos" or self.kerberos_keytab is not None
         check(given, "kerberos_keytab", self.kerberos_keytab, "a file, because peer_login is kerberos")
         alone = self.peer_login != "kerberos" or not self.peer_user

@@ -114,9 +114,9 @@ class MSMQDestination(MqacObject):
         if opening is not None:
             await opening
 
-    def get_PathName(self, context: CallContext) -> str | None:
+    def get_PathName(self, context: CallContext) -> str:
         """3.12.4.1.8."""
-        return self._path_name
+        return self._path_name or ""
 
     def put_PathName(self, context: CallContext, value: str | None) -> Awaitable[None] | None:
         """3.12.4.1.9."""

@@ -146,9 +146,10 @@ class MSMQManagement(MqacObject):
 
     # -- IMSMQManagement ---------------------------------------------------------------------------------------
 
-    def get_FormatName(self, context: CallContext) -> str | Awaitable[str]:
-        """3.3.4.1.2."""
-        return self._derived(context, "location", lambda location: self._text)
+    def get_FormatName(self, context: CallContext) -> str:
+        """3.3.4.1.2: the name given to Init, also after the queue was deleted."""
+        self._initialized_name()
+        return self._text
 
     def get_Machine(self, context: CallContext) -> str:
         """3.3.4.1.3."""

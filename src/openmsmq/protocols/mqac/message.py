@@ -300,7 +300,7 @@ class MSMQMessage(MqacObject):
 
     def get_ResponseDestination(self, context: CallContext) -> Any:
         """3.17.4.1.80."""
-        return _destination(self.environment, self.message.response_queue_format_name)
+        return MSMQDestination(self.environment, self.message.response_queue_format_name or None)
 
     def put_ResponseDestination(self, context: CallContext, value: Any) -> None:
         """3.17.4.1.81."""
@@ -308,11 +308,10 @@ class MSMQMessage(MqacObject):
 
     def get_Destination(self, context: CallContext) -> Any:
         """3.17.4.1.82: all destination queues of the message."""
-        if not self._has_destination:
-            return None
         message = self.message
         several = message.destination_multi_queue_format_name
-        return _destination(self.environment, several or message.destination_queue_format_name)
+        name = (several or message.destination_queue_format_name) if self._has_destination else ""
+        return MSMQDestination(self.environment, name or None)
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -526,10 +525,6 @@ def _format_name(value: Any) -> str:
     if not isinstance(value, MSMQDestination):
         raise ComError(ComResult.E_INVALIDARG, "the argument is not an MSMQDestination of this server")
     return value.format_name or ""
-
-
-def _destination(environment: Environment, format_name: str) -> MSMQDestination | None:
-    return MSMQDestination(environment, format_name) if format_name else None
 
 
 def _needs_transaction(descriptor: OpenQueueDescriptor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from msrpc.dcom.server import is_awaitable
@@ -15,7 +16,8 @@ T = TypeVar("T")
 
 def format_name_of(environment: Environment, path_name: str) -> names.FormatName:
     """Get Queue Format Name from Pathname, 3.1.6.2: DIRECT=OS for a private queue (D-116) or a subqueue, PUBLIC= for a
-    public queue of this machine. Raises IllegalQueuePathName, and QueueNotFound for any other public queue."""
+    public queue of this machine. A computer "." becomes the name of this machine (3.10.6.1), because the name may be
+    used on another one. Raises IllegalQueuePathName, and QueueNotFound for any other public queue."""
     path = names.parse_path_name(path_name)
     if path.kind == "public" and not path.subqueue:
         registry = environment.manager.registry
@@ -23,6 +25,8 @@ def format_name_of(environment: Environment, path_name: str) -> names.FormatName
         if queue is None:
             raise QueueNotFound(detail=f"{path}: public queues need a directory")
         return registry.format_name(queue)
+    if path.computer == ".":
+        path = replace(path, computer=environment.manager.machine.computer_name)
     return names.parse_format_name(f"DIRECT=OS:{path}")
 
 

@@ -82,8 +82,8 @@ def boolean(value: Variant | None, default: bool) -> bool:
 
 
 def text(value: Variant | None) -> str | None:
-    """Return the BSTR in a VARIANT; None if omitted. Raises ComError."""
-    return None if value is None else coercion.to_text(value)
+    """Return the BSTR in a VARIANT; None if omitted or VT_NULL. Raises ComError."""
+    return None if value is None or value.resolved.vt == VT.NULL else coercion.to_text(value)
 
 
 def timeout(value: Variant | None) -> int:

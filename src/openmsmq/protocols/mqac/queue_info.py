@@ -41,6 +41,10 @@ _ALL: Final = {
 }  # fmt: skip
 _PROPIDS: Final = {attribute: propid for propid, attribute in _ALL.items()}
 _UNKNOWN: Final = QueueProperties("")
+_WRITABLE: Final = (
+    "type", "label", "journaling", "quota", "journal_quota", "base_priority", "authentication", "privacy_level",
+    "multicast_address",
+)  # fmt: skip
 _FEW_KINDS: Final = (names.MulticastFormatName, names.MultipleElementFormatName, names.DistributionListFormatName)
 
 
@@ -158,16 +162,27 @@ class MSMQQueueInfo(MqacObject):
             return False
         if self.format_name is None:
             return bool(self.path_name) and is_public_path(self.path_name or "")
-        name = names.parse_format_name(self.format_name)
-        return isinstance(name, names.PublicFormatName) and name.suffix is names.Suffix.NONE
+        return self._named_identifier(names.parse_format_name(self.format_name)) is not None
 
     async def _identifier(self) -> UUID:
         """Return Queue.Identifier of the public queue."""
         if self.format_name is None:
             await self._look_up(self.path_name or "")
-        name = self.name()
-        assert isinstance(name, names.PublicFormatName)
-        return name.guid
+        found = self._named_identifier(self.name())
+        assert found is not None
+        return found
+
+    def _named_identifier(self, name: names.FormatName) -> UUID | None:
+        """Return Queue.Identifier for the format name of a public queue: PUBLIC=, or the direct name of one of this
+        machine. None for any other."""
+        if isinstance(name, names.PublicFormatName):
+            return name.guid if name.suffix is names.Suffix.NONE else None
+        if not isinstance(name, names.DirectFormatName):
+            return None
+        queue = self.environment.manager.registry.local_queue(name)
+        if queue is None or queue.kind is not QueueKind.PUBLIC:
+            return None
+        return UUID(bytes_le=queue.properties.instance)
 
     def _queue(self) -> Queue:
         """Return the local queue. Raises QueueNotFound, MsmqError."""
@@ -181,12 +196,18 @@ class MSMQQueueInfo(MqacObject):
     def Create(
         self, context: CallContext, IsTransactional: Variant | None, IsWorldReadable: Variant | None
     ) -> Awaitable[None] | None:
-        """3.10.4.1.26. IsWorldReadable is ignored: owners are not domain users, so Everyone may use the queue
-        (3.10.4.1.26.1)."""
+        """3.10.4.1.26. The properties are those of refQueue: what the client has set, and what it has read from another
+        queue before. Deviation D-230: IsWorldReadable does not change the default descriptor, which the settings of
+        this queue manager determine."""
         boolean(IsWorldReadable, False)
         if not self.path_name:
             raise MsmqError(HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME, "PathName is not set")
-        values = {int(_PROPIDS[attribute]): value for attribute, value in self.changes.items()}
+        known = {attribute: getattr(self.properties, attribute) for attribute in _WRITABLE}
+        values = {
+            int(_PROPIDS[attribute]): value
+            for attribute, value in known.items()
+            if attribute in self.changes or value != getattr(_UNKNOWN, attribute)
+        }
         values[PropId.PROPID_Q_TRANSACTION] = int(boolean(IsTransactional, False))
         if self.environment.directory.exists and is_public_path(self.path_name):
             return self._create_public(context, self.path_name, values)
@@ -251,7 +272,7 @@ class MSMQQueueInfo(MqacObject):
         if self._is_public:
             return self._refresh_public(context)
         queue = self._queue()
-        self.is_application_queue = queue.kind is QueueKind.PRIVATE
+        self.is_application_queue = queue.kind is QueueKind.PRIVATE  # public ones are in the directory
         if self.is_application_queue:
             propids = [int(propid) for propid in _ALL]
             found = self.environment.manager.administration.get_properties(queue, propids, self.caller(context))
@@ -267,7 +288,8 @@ class MSMQQueueInfo(MqacObject):
 
     def take(self, record: QueueRecord) -> None:
         """Set the properties from a directory record."""
-        self.format_name, self.is_application_queue = f"PUBLIC={record.identifier}", True
+        self.format_name = self.format_name or f"PUBLIC={record.identifier}"
+        self.is_application_queue = True
         self._take(properties_of(record))
 
     def _take(self, properties: QueueProperties) -> None:

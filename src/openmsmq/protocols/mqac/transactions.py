@@ -33,14 +33,35 @@ class TransactionImpl:
         self.is_internal = is_internal
         self.transaction: Transaction = environment.manager.transactions.create(os.urandom(16))
         self.transaction.owner = NOBODY
+        self._wrappers = 0  # MSMQTransaction objects
+        self._is_exported = False
 
     # -- for the exporter --------------------------------------------------------------------------------------
 
     def query(self, iid: UUID) -> bool:
-        return iid in (IUnknown.uuid, m.ITransaction.uuid)
+        """Whether this is an interface of the object; the exporter asks before it creates a reference."""
+        found = iid in (IUnknown.uuid, m.ITransaction.uuid)
+        self._is_exported = self._is_exported or found
+        return found
 
     def released(self) -> None:
-        """Do nothing: MSMQTransaction ends the transaction; a client may hold both objects."""
+        """The client has released ITransaction."""
+        self._is_exported = False
+        self._run_down_if_unused()
+
+    def wrap(self) -> None:
+        """Note that an MSMQTransaction has this transaction."""
+        self._wrappers += 1
+
+    def unwrap(self) -> None:
+        """Note that an MSMQTransaction was released. Without any, and without ITransaction, nobody can end the
+        transaction."""
+        self._wrappers -= 1
+        self._run_down_if_unused()
+
+    def _run_down_if_unused(self) -> None:
+        if not self._wrappers and not self._is_exported:
+            self.run_down()
 
     def call(self, context: CallContext, operation: Operation, request: Any) -> Any:
         return getattr(self, operation.name)(context, request)
@@ -72,9 +93,9 @@ class TransactionImpl:
     # -- the unit of work --------------------------------------------------------------------------------------
 
     def commit(self, retaining: bool, control: int, resources: int) -> Awaitable[None] | None:
-        """Commit. Returns an awaitable if other participants must agree. Raises ComError XACT_E_NOTSUPPORTED,
-        MsmqError."""
-        if retaining or control != XACTTC_SYNC or resources:
+        """Commit. Returns an awaitable if other participants must agree. Raises ComError XACT_E_NOTSUPPORTED for
+        arguments that an internal transaction does not allow, MsmqError."""
+        if self.is_internal and (retaining or control != XACTTC_SYNC or resources):
             raise ComError(ComResult.XACT_E_NOTSUPPORTED, "a commit requires fRetaining=False, grfTC=2 and grfRM=0")
         self._demand_open()
         coordinator = self._environment.coordinator
@@ -84,8 +105,9 @@ class TransactionImpl:
         return None
 
     def abort(self, retaining: bool, asynchronous: bool) -> None:
-        """Abort. Raises ComError XACT_E_NOTSUPPORTED, MsmqError."""
-        if retaining or asynchronous:
+        """Abort. Raises ComError XACT_E_NOTSUPPORTED for arguments that an internal transaction does not allow,
+        MsmqError."""
+        if self.is_internal and (retaining or asynchronous):
             raise ComError(ComResult.XACT_E_NOTSUPPORTED, "only an abort with fRetaining=False and fAsync=False")
         self._demand_open()
         self.run_down()
@@ -109,13 +131,19 @@ class MSMQTransaction(MqacObject):
 
     def __init__(self, environment: Environment, inner: TransactionImpl | None = None) -> None:
         super().__init__(environment)
+        self.inner: TransactionImpl | None = None
+        if inner is not None:
+            self._wrap(inner)
+
+    def _wrap(self, inner: TransactionImpl) -> None:
         self.inner = inner
-        self._is_ours = inner is not None
+        inner.wrap()
 
     def released(self) -> None:
-        """Abort the transaction, if it was created with this object and has not ended."""
-        if self.inner is not None and self._is_ours:
-            self.inner.run_down()
+        """Abort the transaction, unless it has ended or a client has another reference to it."""
+        inner, self.inner = self.inner, None
+        if inner is not None:
+            inner.unwrap()
 
     def Commit(
         self, context: CallContext, fRetaining: Variant | None, grfTC: Variant | None, grfRM: Variant | None
@@ -138,7 +166,7 @@ class MSMQTransaction(MqacObject):
             target = target.inner
         if not isinstance(target, TransactionImpl):
             raise ComError(ComResult.E_INVALIDARG, "varTransaction is not a transaction of this queue manager")
-        self.inner = target
+        self._wrap(target)
 
     def get_ITransaction(self, context: CallContext) -> Variant:
         """3.5.4.1.6."""

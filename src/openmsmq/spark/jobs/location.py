@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import openmsmq
 from openmsmq.bulk.client import DEFAULT_PORT
 from openmsmq.client.sync import QueueManager
+from openmsmq.model.queue_names import full_name
 from openmsmq.spark.options import BATCH_READ, WRITES, DataSourceOptions, OptionError, parse
 from openmsmq.spark.plane import by_flight, connect
 
@@ -72,6 +73,19 @@ class Server:
             plane.queues()
             for queue in queues:
                 plane.check(queue, source)
+
+    def check_target(self, queue: str) -> None:
+        """Check the server, and that this caller may send to the queue, before a long job starts. Raises
+        ConnectionError, AccessDenied, QueueNotFound and other MsmqErrors."""
+        self.check((), "queue")
+        try:
+            manager = self.connect()
+        except ConnectionError:
+            if self.has_flight:
+                return  # the job needs no other port, and checks the queue itself
+            raise
+        with manager, manager.open(full_name(queue), "send"):
+            pass
 
     @property
     def _parsed(self) -> DataSourceOptions:

@@ -1,0 +1,77 @@
+"""Numbers and questions of all commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from openmsmq.cli.exit_codes import exit_code
+from openmsmq.cli.numbers import FiniteRange
+from openmsmq.cli.root import cli
+from openmsmq.console.derived import ACTIONS
+
+
+def commands(group: click.Group, words: str = "openmsmq") -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{words} {name}")
+        elif name != "serve":  # whose options are settings, which the configuration checks
+            yield f"{words} {name}", command
+
+
+def test_each_number_has_a_range() -> None:
+    for words, command in commands(cli):
+        for parameter in command.params:
+            kind = parameter.type
+            if isinstance(kind, click.types.IntParamType):
+                ranged = isinstance(kind, click.IntRange)
+            else:
+                ranged = not isinstance(kind, click.types.FloatParamType) or isinstance(kind, FiniteRange)
+            assert ranged, f"{words} {parameter.name}"
+
+
+def test_each_required_option_is_demanded() -> None:
+    """`default=None` is a value for click."""
+    ended = CliRunner().invoke(cli, ["alarm", "silence", "disk", "--for", "1h"])
+    assert ended.exit_code == 2 and "Missing option '--reason'" in ended.stderr
+
+
+def test_each_error_of_an_action_is_one_line() -> None:
+    for action in ACTIONS:
+        for kind in action.refuses:
+            assert exit_code(kind("x")) is not None, (action.name, kind)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "receive orders --timeout nan", "receive orders --timeout inf", "receive orders --timeout -1",
+        "peek orders -n -1", "pipeline replay archive --to orders --rate 0", "queue create orders --quota -1",
+        "alarm silence disk --reason ''",
+    ],
+)  # fmt: skip
+def test_a_number_or_text_out_of_range_is_wrong_usage(words: str) -> None:
+    ended = CliRunner().invoke(cli, [word.strip("'") for word in words.split()])
+    assert ended.exit_code == 2, ended.output
+    assert "Invalid value" in ended.stderr
+
+
+def test_an_unanswered_question_names_the_alternative() -> None:
+    for words, said in (
+        (["directory", "lists", "delete", "staff"], "give --yes"),
+        (["queue", "list", "--user", "alice"], "set OPENMSMQ_PASSWORD"),
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-m", "openmsmq.cli", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False, start_new_session=True, timeout=60,
+        )  # fmt: skip
+        assert ended.returncode == 2, ended
+        assert said in ended.stderr and "GetPassWarning" not in ended.stderr, ended.stderr
