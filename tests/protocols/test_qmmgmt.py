@@ -11,7 +11,7 @@ from openmsmq.conversion.management import MACHINE_PROPERTIES, QUEUE_PROPERTIES,
 from openmsmq.interfaces import ms_mqmr
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model import names, security
-from openmsmq.model.constants import Access, MachineAccessMask, VarType
+from openmsmq.model.constants import Access, MachineAccessMask, MessageClass, VarType
 from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.protocols import management
@@ -217,7 +217,7 @@ def test_an_outgoing_queue_reports_its_properties(server: Server, client: Client
 def test_messages_that_await_their_final_acknowledgment_are_in_no_journal(server: Server, client: Client) -> None:
     world, outgoing = server.world, server.world.manager.outgoing
     transaction = world.begin(5)
-    world.send(THERE, transaction=transaction)
+    world.send(THERE, transaction=transaction, journaling_requested=1)
     world.manager.transactions.commit(transaction)
     destination = world.registry.outgoing_queue(names.parse_format_name(THERE))
     keys = list(destination.available)
@@ -226,6 +226,9 @@ def test_messages_that_await_their_final_acknowledgment_are_in_no_journal(server
     outgoing.ordered(destination, keys)
     values = queue(client, THERE)
     assert (values["message_count"], values["journal_message_count"], values["bytes_in_journal"]) == (0, 0, 0)
+    assert values["eod_no_read_count"] == 1
+    outgoing.finished(destination, keys[0], MessageClass.ACK_RECEIVE)
+    assert queue(client, THERE)["eod_no_read_count"] == 0
 
 
 def test_the_state_of_the_transport_is_reported(server: Server, client: Client) -> None:
@@ -241,7 +244,7 @@ def test_the_state_of_the_transport_is_reported(server: Server, client: Client) 
     transfer.eod_last_ack, transfer.eod_first_non_ack = SequenceInfo(-5, 2, 1), SequenceInfo(1 << 40, 3, 2)
     transfer.eod_last_non_ack, transfer.eod_next_seq = SequenceInfo(6, 4, 3), SequenceInfo(7, 5, 4)
     transfer.eod_last_ack_time, transfer.eod_last_ack_count = 1_700_000_002, 9
-    transfer.eod_no_read_count, transfer.eod_no_ack_count = 10, 11
+    transfer.eod_no_ack_count = 11
     transfer.eod_resend_time, transfer.eod_resend_interval, transfer.eod_resend_count = 1_700_000_003, 30, 12
     started = time.process_time()
     values = queue(client, THERE)
@@ -257,7 +260,7 @@ def test_the_state_of_the_transport_is_reported(server: Server, client: Client) 
         "eod_first_non_ack": {"identifier": 1 << 40, "number": 3, "previous": 2},
         "eod_last_non_ack": {"identifier": 6, "number": 4, "previous": 3},
         "eod_next_seq": {"identifier": 7, "number": 5, "previous": 4},
-        "eod_last_ack_time": 1_700_000_002, "eod_last_ack_count": 9, "eod_no_read_count": 10, "eod_no_ack_count": 11,
+        "eod_last_ack_time": 1_700_000_002, "eod_last_ack_count": 9, "eod_no_read_count": 0, "eod_no_ack_count": 11,
         "eod_resend_time": 1_700_000_003, "eod_resend_interval": 30, "eod_resend_count": 12, "eod_source_info": [],
     }  # fmt: skip
 

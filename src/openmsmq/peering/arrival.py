@@ -200,6 +200,8 @@ class Arrival:
             also = list(remembered.operations)
             for source in batch.sources:
                 also += source.operations()
+                for final_ack, reason in source.unconfirmed.items():  # a repetition is not answered any more
+                    batch.work.acknowledge_finally(reason, final_ack)
             try:
                 batch.work.commit(also)
             except MessageStorageFailed as error:
@@ -208,6 +210,7 @@ class Arrival:
                 return False
             self._duplicates.stored(remembered)
         for source in batch.sources:
+            source.unconfirmed.clear()
             self._sources.keep(source, batch.address)
         for source in batch.tried:
             if source not in batch.sources:
@@ -264,7 +267,8 @@ class Arrival:
         if not accepted:
             if source.key in queue.incoming:
                 batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
-            return Disposition(DeliveryResult.OUT_OF_ORDER, source=source)
+            answer = None if is_kept else self._answer_again(arrived, source)
+            return Disposition(DeliveryResult.OUT_OF_ORDER, source=source, answer=answer)
         verdict = Disposition(DeliveryResult.COMES_AGAIN)
         try:
             verdict = self._decide(arrived, queue, source, batch, is_kept)
@@ -276,7 +280,16 @@ class Arrival:
                 self._sources.due.add(source)
             else:
                 batch.tried.setdefault(source, before)
+                assert verdict.message_class is not None
+                source.note_unconfirmed(_refusal_of(arrived), verdict.message_class)
         return verdict
+
+    def _answer_again(self, arrived: Arrived, source: SourceState) -> UserMessage | None:
+        """Answer the repetition of a message that was refused when no message of its sequence had been accepted: the
+        sender has not received the final acknowledgment. None for a message that was not refused before."""
+        final_ack = _refusal_of(arrived)
+        reason = source.unconfirmed.get(final_ack)
+        return None if reason is None else self._answer(final_ack, reason, arrived)
 
     def _pass_on(self, arrived: Arrived, batch: ArrivalBatch) -> Disposition:
         """Put a message for another machine into an outgoing queue, because this queue manager is a router (3.1.5.8.2,
@@ -374,7 +387,7 @@ class Arrival:
         if not self._protection.acknowledges(packet, reason):
             message.acknowledgements_requested = 0
         answer: UserMessage | None = None
-        final_ack = _final_ack(packet, message, arrived.origin, always=True)
+        final_ack = _refusal_of(arrived)
         if final_ack and source is None and not self._is_known(packet.user.source_queue_manager):
             answer, final_ack = self._answer(final_ack, reason, arrived), b""
         dead_letter = (
@@ -388,7 +401,7 @@ class Arrival:
 
     def _answer(self, final_ack: bytes, reason: MessageClass, arrived: Arrived) -> UserMessage | None:
         """Return the final acknowledgment for an unknown source whose sequence is not kept. It is sent back on the
-        session; if it is lost, the message is resent and refused again. None if the source is not the peer of the
+        session; if it is lost, the message is resent, and answered again. None if the source is not the peer of the
         session, because its address is unknown."""
         packet, origin = arrived.packet, arrived.origin
         direct = packet.user.destination is not None and packet.user.destination.direct
@@ -548,6 +561,11 @@ def _final_ack(packet: UserMessage, message: Message, origin: ArrivalOrigin, *, 
         transaction.previous_sequence_number, packet.user.source_queue_manager, packet.user.message_id,
     )  # fmt: skip
     return body.pack() + reply_to(packet, origin).encode()
+
+
+def _refusal_of(arrived: Arrived) -> bytes:
+    """Return the final acknowledgment of a message that is refused."""
+    return _final_ack(arrived.packet, arrived.message, arrived.origin, always=True)
 
 
 def reply_to(packet: UserMessage, origin: ArrivalOrigin) -> str:

@@ -6,10 +6,14 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 
+from openmsmq.model.errors import HResult
 from openmsmq.peering.connection import PeerConnection
 from openmsmq.peering.resolving import ResolvedTarget
 from openmsmq.queueing.outgoing_queues import ConnectionEvent, ConnectionStatus, OutgoingQueue, OutgoingState
 from openmsmq.transport.connecting import ConnectMachine, NextHop
+
+_FAILED = 0x80000000  # bit of a ConnectionStatus
+_ERRORS = {ConnectionStatus.CONNECTION_LIMIT_REACHED: HResult.MQ_ERROR_INSUFFICIENT_RESOURCES}
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +76,10 @@ class Destination:
 
     def record(self, status: ConnectionStatus, seconds: int, hop: NextHop | None = None) -> None:
         """Add to ConnectionHistory of all members; `seconds` since 1970 UTC."""
-        event = ConnectionEvent(status, seconds, 0, (hop.address,) if hop is not None else ())
+        error = (
+            _ERRORS.get(status, HResult.MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE) if status & _FAILED else HResult.MQ_OK
+        )
+        event = ConnectionEvent(status, seconds, error, (hop.address,) if hop is not None else ())
         for queue in self.members:
             queue.connection_history.append(event)
 

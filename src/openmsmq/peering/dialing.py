@@ -204,8 +204,10 @@ class Dialer:
 
         destination.show(OutgoingState.WAITING)
         connection: PeerConnection | None = None
+        failure = ConnectionStatus.SOCKET_CONNECT_FAILURE
         try:
             if not self._limits.have_room:
+                failure = ConnectionStatus.CONNECTION_LIMIT_REACHED
                 raise OSError(f"there are {self._options.max_sessions} sessions, which is the limit (max_sessions)")
             source = self._source_for(hop)
             local = (source, 0) if source else None
@@ -217,7 +219,7 @@ class Dialer:
             destination.attempt = None
             reason = why(error) or f"no answer within {CONNECT_TIMEOUT:.0f} s"
             self.record_failure(destination, f"{hop.address} port {self._options.port}: {reason}")
-            destination.record(ConnectionStatus.SOCKET_CONNECT_FAILURE, self._seconds(), hop)
+            destination.record(failure, self._seconds(), hop)
             self.carry_out(destination, destination.reaching.failed(self._now()))
             return
         destination.attempt = None

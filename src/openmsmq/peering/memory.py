@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from openmsmq.model.constants import MessageClass
 from openmsmq.model.shares import Shares
 from openmsmq.peering import durable
 from openmsmq.queueing.queue import IncomingTransferInfo, Queue
@@ -27,6 +28,7 @@ MERGED = 256  # number of small definitions that are merged into one
 MOST_INCOMING = 200_000  # maximum sequences of all sources
 INCOMING_OF_ADDRESS = 20_000  # maximum of those started since the start of the daemon by sessions from one address
 MOST_TENTATIVE = 10_000  # maximum sequences without an accepted message
+MOST_UNCONFIRMED = 16  # maximum final acknowledgments kept of each of them
 
 
 class _Kept:
@@ -157,7 +159,8 @@ class SourceState:
     names, and in stores of versions that did not distinguish names. `reply` is the format name of the queue for order
     acknowledgments, `peer` the queue manager whose session delivered the latest message. `accessed` is LastAccessTime
     in seconds since 1970 UTC. `address` is that of the session that began the sequence; empty if it began before the
-    start of the daemon."""
+    start of the daemon. `unconfirmed` are final acknowledgments (values of `records.final_ack_definition`, with the
+    reason) that were only sent on the session, because no message had been accepted yet."""
 
     source: bytes
     queue: int
@@ -167,6 +170,13 @@ class SourceState:
     peer: bytes = b""
     accessed: int = 0
     address: str = ""
+    unconfirmed: dict[bytes, MessageClass] = field(default_factory=dict)
+
+    def note_unconfirmed(self, final_ack: bytes, reason: MessageClass) -> None:
+        """Keep a final acknowledgment that is only sent on the session, instead of the oldest one if there are many."""
+        self.unconfirmed[final_ack] = reason
+        if len(self.unconfirmed) > MOST_UNCONFIRMED:
+            del self.unconfirmed[next(iter(self.unconfirmed))]
 
     def info(self, format_name: str = "") -> IncomingTransferInfo:
         """Return the state for management properties."""

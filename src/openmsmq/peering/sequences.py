@@ -40,6 +40,7 @@ class QueueSequence:
         peer: the queue manager on whose session the latest message was sent; empty before.
         pending: durable numbers of messages to be sent, in order.
         is_waiting: numbers were assigned that are not durable yet.
+        last_ordered: the number in the latest OrderAck; the next one may be of another sequence.
     """
 
     queue: OutgoingQueue
@@ -50,6 +51,7 @@ class QueueSequence:
     messages: dict[int, int] = field(default_factory=dict)  # number -> lookup identifier, unacknowledged
     chunks: dict[int, int] = field(default_factory=dict)  # first number -> last number of each stored record
     is_stored: bool = False
+    last_ordered: SequenceInfo = SequenceInfo()
 
     def number(self, lookup_identifiers: Sequence[int]) -> tuple[list[int], list[Operation]]:
         """Assign numbers to messages. The returned operations must be durable before `ready` is called; if they cannot
@@ -108,12 +110,22 @@ class QueueSequence:
         if self.messages.pop(number, None) is not None:
             self.core.withdraw(number)
 
+    def withdraw_removed(self) -> bool:
+        """Withdraw the numbers of messages that left the queue without an OrderAck: they were refused, have expired
+        or were purged ([MS-MQQB] 3.1.5.7, 3.1.7.1.2). Returns whether there were any."""
+        gone = [number for number, key in self.messages.items() if key not in self.queue.entries]
+        for number in gone:
+            self.withdraw(number)
+        return bool(gone)
+
     def acknowledged(self, body: OrderAckBody, now: float) -> tuple[list[int], list[Operation]]:
         """Return the messages that an OrderAck completes, and operations for the batch of their removal."""
         before, identifier = self.core.last_ack, self.core.identifier
         done = self.core.acknowledged(body, now)
         if self.core.last_ack == before and self.core.identifier == identifier:
             return [], []
+        of_ack = body.sequence_timestamp << 32 | body.sequence_ordinal
+        self.last_ordered = SequenceInfo(of_ack, body.sequence_number, max(body.sequence_number - 1, 0))
         keys = [key for number in done if (key := self.messages.pop(number, None)) is not None]
         operations: list[Operation] = []
         renewed = self.core.identifier != identifier
@@ -156,11 +168,10 @@ class QueueSequence:
         info.eod_first_non_ack = self._info(unacknowledged[0], core.last_ack) if unacknowledged else SequenceInfo()
         last = unacknowledged[-1] if unacknowledged else 0
         info.eod_last_non_ack = self._info(last, core.previous(last)) if last else SequenceInfo()
-        info.eod_no_read_count = len(self.queue.journal) if self.queue.journal is not None else 0
         info.eod_last_ack_count = core.last_ack_count
         if ordered:
             info.eod_last_ack_time = seconds
-            info.eod_last_ack = self._info(core.last_ack, max(core.last_ack - 1, 0))
+            info.eod_last_ack = self.last_ordered
 
     def _info(self, number: int, previous: int) -> SequenceInfo:
         identifier = self.core.identifier

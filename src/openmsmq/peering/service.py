@@ -207,6 +207,8 @@ class MessageService:
     def resend(self, queue: OutgoingQueue) -> None:
         """EOD_RESEND ([MS-MQMR] 3.1.4.2). Raises MsmqError if nothing waits for an OrderAck."""
         sequence = self._sequences.get(queue)
+        if sequence is not None:
+            sequence.withdraw_removed()
         if sequence is None or not sequence.core.unacknowledged:
             raise MsmqError(
                 HResult.MQ_ERROR,
@@ -341,7 +343,9 @@ class MessageService:
         if connection.address:
             self._resolver.met(peer, connection.address)
         for destination in self._serving.get(connection, ()):
-            destination.record(ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self._seconds())
+            destination.record(
+                ConnectionStatus.ESTABLISH_PACKET_RECEIVED, self._seconds(), destination.reaching.hop
+            )  # fmt: skip
 
     def opened(self, connection: PeerConnection) -> None:
         """See `connection.ConnectionOwner`."""
@@ -540,7 +544,11 @@ class MessageService:
                 self._sequences.forget(sequence.queue)
             except MsmqError as error:  # retried at the next call
                 logger.warning("the sequence of the deleted queue for %s stays: %s", sequence.queue.destination, error)
-        elif sequence.core.tick(self._now()):
+            return
+        deadline = sequence.core.next_deadline
+        if deadline is not None and self._now() >= deadline and sequence.withdraw_removed():
+            sequence.report(self._now(), self._seconds())
+        if sequence.core.tick(self._now()):
             sequence.report_resending(self._now(), self._seconds())
             logger.warning(
                 "%d messages for %s have no order acknowledgment and are resent",

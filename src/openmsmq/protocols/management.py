@@ -153,7 +153,9 @@ QUEUE: dict[str, Callable[[QueueManager, Queue], Any]] = {
     "eod_first_non_ack": _transfer(lambda info: info.eod_first_non_ack),
     "eod_last_non_ack": _transfer(lambda info: info.eod_last_non_ack),
     "eod_next_seq": _transfer(lambda info: info.eod_next_seq),
-    "eod_no_read_count": _transfer(lambda info: info.eod_no_read_count),
+    "eod_no_read_count": lambda manager, queue: (
+        (0 if queue.journal is None else len(queue.journal)) if isinstance(queue, OutgoingQueue) else None
+    ),
     "eod_no_ack_count": _transfer(lambda info: info.eod_no_ack_count),
     "eod_resend_time": _transfer(lambda info: info.eod_resend_time),
     "eod_resend_interval": _transfer(lambda info: info.eod_resend_interval),

@@ -62,6 +62,10 @@ class Arriving:
         if dead_letter:
             self._change.dead_letter(message, reason)
 
+    def acknowledge_finally(self, reason: MessageClass, final_ack: bytes) -> None:
+        """Send the final acknowledgment of a message that was refused before."""
+        self._change.acknowledge_finally(reason, final_ack)
+
     def commit(self, also: Iterable[Operation]) -> None:
         """Write and apply the change. Raises MessageStorageFailed, with nothing changed."""
         with storing():

@@ -235,7 +235,11 @@ class ChangeSet:
         if message.acknowledgements_requested & _NEG_ARRIVAL:
             self._acknowledge(message, reason)
         if final_ack:
-            self._final_acks.append((final_ack, reason))
+            self.acknowledge_finally(reason, final_ack)
+
+    def acknowledge_finally(self, reason: MessageClass, final_ack: bytes) -> None:
+        """Send a final acknowledgment; `final_ack` as for `reject`."""
+        self._final_acks.append((final_ack, reason))
 
     def dead_letter(self, message: Message, reason: MessageClass) -> None:
         """Put a copy of a refused message into the dead-letter queue of this machine ([MS-MQQB] 3.1.5.8.8)."""

@@ -99,7 +99,6 @@ class OutgoingTransferInfo:
     eod_last_non_ack: SequenceInfo = NO_SEQUENCE
     eod_next_seq: SequenceInfo = NO_SEQUENCE
     eod_no_ack_count: int = 0
-    eod_no_read_count: int = 0
     eod_resend_count: int = 0
     eod_resend_interval: int = 0
     eod_resend_time: int = 0
