@@ -212,3 +212,13 @@ def test_an_invalid_password_hash_creates_no_user(path: Path, hashed: bytes) -> 
     with pytest.raises(UsersFileError, match="anna: not an NT hash"):
         users.restore("anna", hashed)
     assert users.list() == []
+
+
+@pytest.mark.parametrize("name", ["everyone", "Everyone", "anonymous", "authenticated users", "ADMINISTRATORS"])
+def test_a_name_that_rights_give_to_others_is_refused(tmp_path, name):
+    users = UsersFile(tmp_path / "users.json")
+    with pytest.raises(UsersFileError, match="exists on every machine"):
+        users.add(name, "secret")
+    with pytest.raises(UsersFileError, match="exists on every machine"):
+        users.add_group(name)
+    assert not users.list()

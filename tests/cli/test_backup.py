@@ -115,6 +115,15 @@ def test_a_file_that_is_deleted_during_a_backup_is_left_out(tmp_path: Path, monk
     backup.restore(tmp_path / "backup", tmp_path / "restored")
 
 
+@pytest.mark.parametrize("inside", ["", "backups", "deep/in/it"])
+def test_a_backup_is_not_made_in_its_own_data_directory(tmp_path: Path, inside: str) -> None:
+    with Daemon(tmp_path / "data"):
+        target = tmp_path / "data" / inside
+        ended = invoke("backup", "--data-dir", str(tmp_path / "data"), str(target))
+        assert ended.code == 1 and "choose a directory elsewhere" in ended.stderr
+        assert not inside or not target.exists()
+
+
 def test_a_login_link_is_in_no_backup(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         secret = create_link(daemon.directory, "alice")

@@ -51,6 +51,7 @@ def test_queues_are_created_listed_shown_changed_and_deleted(run):
     assert (rows["priv_level"], rows["delivery_limit"], rows["type"]) == ("optional", "none", "none")
     assert "would be created" in run("queue", "create", "bills", "--dry-run")
     assert "exists" in run("queue", "create", "orders", "--dry-run")
+    assert "MQ_ERROR_ILLEGAL_QUEUE_PATHNAME" in run("queue", "create", "bad;x", "--dry-run", code=1)
     assert "'neu' -> 'old'" in run("queue", "set", "orders", "label=old", "--dry-run")
     run("send", "orders", "x")
     assert "1 message" in run("queue", "purge", "orders", "--dry-run")
@@ -369,6 +370,8 @@ def test_mistakes_get_an_exit_code_and_one_clear_line(run, arguments, code, said
     ("arguments", "code", "said"),
     [
         (("queue", "show", "missing"), 3, "MQ_ERROR_QUEUE_NOT_FOUND"),
+        (("peek", "OTHER\\private$\\in"), 3, "connect to it (--host OTHER)"),
+        (("queue", "set", "orders", "base_priority=5"), 2, "no base priority"),
         (("queue", "list", "--port", "1"), 6, "refused"),
         (("send", "x", "y", "--priority", "9"), 2, "0<=x<=7"),
     ],

@@ -314,3 +314,10 @@ def test_distributed_transactions_need_a_level_and_a_short_name():
     with pytest.raises(ConfigurationError, match="more than 15 characters; see computer_name"):
         Configuration(distributed_transactions="on", computer_name="A" * 16)
     assert Configuration(computer_name="A" * 16).transaction_security is None
+
+
+@pytest.mark.parametrize("name", ["bad name;\\", "a.b.c", "A" * 64, "a;b", "a\\b"])
+def test_a_computer_name_is_a_name_in_path_names(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="63 characters"):
+        Configuration(computer_name=name)
+    assert Configuration(computer_name="A" * 63, distributed_transactions="off").machine_name == "A" * 63

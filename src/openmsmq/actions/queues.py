@@ -23,7 +23,8 @@ from openmsmq.actions.table import ActionCommand, ActionPlan, Always, Empty, Inp
 from openmsmq.admin.http_requests import ApiNotFound, HttpRequests
 from openmsmq.admin.naming import path_of, public_path_of, shown
 from openmsmq.model.constants import INFINITE, MOST_DELIVERIES, Access
-from openmsmq.model.errors import AccessDenied, QueueNotFound, ReceiveTimeout
+from openmsmq.model.errors import AccessDenied, IllegalQueuePathName, QueueNotFound, ReceiveTimeout
+from openmsmq.model.names import parse_path_name
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted
 
@@ -377,6 +378,10 @@ def create_queue(site: ActionSite, given: NewQueue) -> ActionPlan[PlannedQueue, 
     """Create a queue."""
     manager = site.manager
     path = public_path_of(given.name) if given.public else path_of(given.name)
+    if parse_path_name(path).subqueue:
+        raise IllegalQueuePathName(
+            detail=f"{path}: a name has no semicolon; subqueues exist when messages move to them"
+        )
     properties = {
         name: value
         for name, value in msgspec.structs.asdict(given).items()

@@ -11,8 +11,10 @@ from openmsmq.client.calls import HandleLost, ServerResource, Steps, T, holding,
 from openmsmq.client.observing import Watch
 from openmsmq.client.open_queue import Clock, OpenQueue, TakenMessage
 from openmsmq.model.constants import INFINITE, ReceiveAction
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.message import Message
+from openmsmq.model.names import DirectFormatName, parse_format_name
+from openmsmq.model.queue_names import format_name_of
 
 _REOPENINGS = 5  # per operation, in case the operation itself crashes the server
 
@@ -124,9 +126,26 @@ class ReopeningQueue:
             yield from quietly(fresh.queue.close())
 
     def begin(self) -> Steps[ReopeningQueue]:
-        """Open the queue for the first time; returns the handle."""
-        self._current = yield from self._open()
+        """Open the queue for the first time; returns the handle. Raises QueueNotFound, which mentions a name of another
+        machine: queues are read there, and only messages to it are accepted here."""
+        try:
+            self._current = yield from self._open()
+        except QueueNotFound as error:
+            if (host := _named_host(self._name)) is None:
+                raise
+            where = f"if {host} is another machine, connect to it (--host {host}): its queues are read there"
+            raise QueueNotFound(detail=f"{error.detail or self._name}; {where}") from error
         return self
+
+
+def _named_host(name: str) -> str | None:
+    """Return the computer in a path name or direct format name; None if it is this machine or there is none."""
+    try:
+        parsed = parse_format_name(format_name_of(name))
+    except MsmqError:
+        return None
+    host = parsed.host if isinstance(parsed, DirectFormatName) else ""
+    return None if host.lower() in ("", ".", "localhost", "127.0.0.1", "::1") else host
 
 
 def open_handle(name: str, open_queue: Callable[[], Steps[OpenQueue]], reconnect: bool) -> Steps[ReopeningQueue]:

@@ -23,12 +23,14 @@ class RelayRequests:
     """Used by `WebGateway`, which checks the caller."""
 
     def __init__(
-        self, relays: Relays, local_queue: Callable[[str], Queue], auditor: Auditor,
+        self, relays: Relays, local_queue: Callable[[str], Queue], is_here: Callable[[str], bool], auditor: Auditor,
         now: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """`local_queue` finds a queue by its path name, and raises MsmqError; `now` returns seconds since 1970 UTC."""
+        """`local_queue` finds a queue by its path name, and raises MsmqError; `is_here` tells whether a host is this
+        machine; `now` returns seconds since 1970 UTC."""
         self._relays: Final = relays
         self._local_queue: Final = local_queue
+        self._is_here: Final = is_here
         self._auditor: Final = auditor
         self._clock: Final = now
 
@@ -54,6 +56,10 @@ class RelayRequests:
         if state not in BEGINNINGS:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, f"a relay begins as {', '.join(BEGINNINGS)}")
         local = self._local_queue(queue)
+        if state == "sending" and self._is_here(host):
+            raise MsmqError(
+                HResult.MQ_ERROR_INVALID_PARAMETER, f"{host} is this machine; name the one to send the messages to"
+            )
         if state == "sending" and local.kind not in APPLICATION_QUEUES:
             raise MsmqError(
                 HResult.MQ_ERROR_UNSUPPORTED_OPERATION,

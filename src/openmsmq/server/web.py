@@ -81,7 +81,8 @@ class WebServer:
             environment.manager, calls.users, self._tokens, rpc, environment.is_administrator, context.syncs,
             context.store.epoch, auditor, self._uses, alarms, latency, calls.logins,
             forget_sequence, environment.when_durable, transactions,
-            RelayRequests(relays.relays, relays.local_queue, auditor), domain, open_sessions, configuration.openid,
+            RelayRequests(relays.relays, relays.local_queue, environment.manager.machine.is_local, auditor), domain,
+            open_sessions, configuration.openid,
         )  # fmt: skip
         # A Unix socket is as private as the level privacy, so a ticket satisfies all interfaces.
         table = InterfaceTable(interface(environment, AuthLevel.NONE) for interface in SERVED)
