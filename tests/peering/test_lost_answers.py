@@ -145,6 +145,24 @@ def test_repetitions_are_answered_until_a_message_is_accepted(pair: Pair) -> Non
     pair.run(story)
 
 
+def test_a_known_source_gets_one_final_acknowledgment(pair: Pair) -> None:
+    async def story() -> None:
+        arrival, beta = pair.beta.service._arrival, pair.beta.manager
+        assert judge(arrival, numbered(1, 0), ORIGIN).fate is DeliveryResult.ACCEPTED
+        beta.administration.create_queue(".\\private$\\limited", {PropId.PROPID_Q_TRANSACTION: 1}, None, SYSTEM)
+        other = beta.registry.by_name["limited"]
+        beta.administration.set_properties(other, {PropId.PROPID_Q_QUOTA: 0}, SYSTEM)
+        refused = numbered(1, 0, "limited")
+        assert judge(arrival, refused, ORIGIN).fate is DeliveryResult.REJECTED
+        assert judge(arrival, refused, ORIGIN).answer is None
+        beta.administration.set_properties(other, {PropId.PROPID_Q_QUOTA: 1000}, SYSTEM)
+        assert judge(arrival, numbered(2, 1, "limited"), ORIGIN).fate is DeliveryResult.ACCEPTED
+        [queue] = beta.registry.outgoing.values()
+        assert [queue.message(key).message_class for key in queue.entries] == [MessageClass.NACK_Q_EXCEED_QUOTA]
+
+    pair.run(story)
+
+
 def test_few_final_acknowledgments_of_a_stranger_are_kept() -> None:
     state = SourceState(b"s" * 16, 1, Incoming())
     for number in range(100):

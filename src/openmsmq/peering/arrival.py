@@ -281,7 +281,8 @@ class Arrival:
             else:
                 batch.tried.setdefault(source, before)
                 assert verdict.message_class is not None
-                source.note_unconfirmed(_refusal_of(arrived), verdict.message_class)
+                if not self._is_known(origin):  # to a known one, the final acknowledgment is sent as a message
+                    source.note_unconfirmed(_refusal_of(arrived), verdict.message_class)
         return verdict
 
     def _answer_again(self, arrived: Arrived, source: SourceState) -> UserMessage | None:
