@@ -5,11 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from command_line import at, invoke
+from daemon import Daemon
 from openmsmq.cli.exit_codes import exit_code
 from openmsmq.cli.numbers import FiniteRange
 from openmsmq.cli.root import cli
@@ -75,3 +79,21 @@ def test_an_unanswered_question_names_the_alternative() -> None:
         )  # fmt: skip
         assert ended.returncode == 2, ended
         assert said in ended.stderr and "GetPassWarning" not in ended.stderr, ended.stderr
+
+
+def test_a_replay_checks_its_target_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "part.parquet").touch()
+    started = mock.Mock(side_effect=AssertionError("Spark was started"))
+    monkeypatch.setattr("openmsmq.spark.jobs.session", started)
+    with Daemon(tmp_path / "data") as daemon:
+        with daemon.connect() as qm:
+            qm.create_queue("there")
+        for target, code, said in (("missing", 3, "MQ_ERROR_QUEUE_NOT_FOUND"), ("there", None, "")):
+            arguments = ("pipeline", "replay", str(tmp_path / "archive"), "--to", target)
+            if code is None:
+                with pytest.raises(AssertionError, match="Spark was started"):
+                    invoke(*arguments, **at(daemon))
+            else:
+                ended = invoke(*arguments, **at(daemon))
+                assert (ended.code, said in ended.stderr) == (code, True), ended

@@ -141,6 +141,7 @@ def test_repetitions_are_answered_until_a_message_is_accepted(pair: Pair) -> Non
         assert judge(arrival, first, ORIGIN).answer is None, "its final acknowledgment is stored"
         [queue] = pair.beta.manager.registry.outgoing.values()
         assert [queue.message(key).message_class for key in queue.entries] == [MessageClass.NACK_Q_EXCEED_QUOTA]
+        await settled(1)
 
     pair.run(story)
 
@@ -159,6 +160,7 @@ def test_a_known_source_gets_one_final_acknowledgment(pair: Pair) -> None:
         assert judge(arrival, numbered(2, 1, "limited"), ORIGIN).fate is DeliveryResult.ACCEPTED
         [queue] = beta.registry.outgoing.values()
         assert [queue.message(key).message_class for key in queue.entries] == [MessageClass.NACK_Q_EXCEED_QUOTA]
+        await settled(1)
 
     pair.run(story)
 
