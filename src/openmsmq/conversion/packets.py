@@ -98,6 +98,7 @@ def user_message_of(message: Message, *, tells_level: bool = False) -> UserMessa
 
 
 def _transaction_header(message: Message) -> TransactionHeader | None:
+    """Return the header, without the parts that only connectors and SRMP use (D-239)."""
     if not message.is_transactional:
         return None
     number = int.from_bytes(message.transaction_identifier[16:], "little")
@@ -330,7 +331,8 @@ def _is_several(listed: list[QueueName]) -> bool:
 
 @lru_cache(NAMES_KEPT)
 def _machine(destination: str) -> bytes:
-    """Return QueueManagerAddress: the owner of a private destination; the address of a direct one is not stored."""
+    """Return QueueManagerAddress: the owner of a private destination; the address of a direct one is not stored, and a
+    public one has none here (D-226)."""
     try:
         parsed = names.parse_format_name(destination)
     except MsmqError:

@@ -94,7 +94,7 @@ def pack_properties(propids: list[int], values: list[Any], asked: list[PROPVARIA
     packed = []
     for propid, value, variant in zip(propids, values, asked, strict=True):
         vt = property_type(propid)
-        if variant.vt not in (vt, VarType.VT_NULL, VarType.VT_EMPTY):
+        if variant.vt not in (vt, VarType.VT_NULL, VarType.VT_EMPTY):  # D-228
             raise MsmqError(
                 HResult.MQ_ERROR_PROPERTY,
                 f"{PropId(propid).name} was requested as VARTYPE {variant.vt}, but is {vt.name} ({vt})",

@@ -129,7 +129,7 @@ def _read_sender(message: Message, old: CACTransferBufferV1, sender_sid: bytes) 
     if not _given(old.ppSenderID):
         if old.pulSenderIDType == SENDERID_QM:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "ppSenderID is NULL, but pulSenderIDType is 2")
-        message.sender_identifier = sender_sid
+        message.sender_identifier = sender_sid  # D-227
         if not sender_sid:
             message.sender_identifier_type = SENDERID_NONE
         return

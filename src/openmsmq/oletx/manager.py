@@ -276,6 +276,9 @@ class TransactionManager:
         transaction = self._transactions.get(uow)
         if transaction is None and not self._work.is_known(uow):
             return MessageType.TX_NOT_FOUND
+        superior = transaction.superior if transaction is not None else None
+        if superior is not None and superior.state is EnlistmentState.ENLISTING:
+            return MessageType.TX_NOT_FOUND  # 3.2.7.9: it is in the table when its superior has answered
         if not self._work.is_open(uow) or (transaction is not None and not transaction.is_open):
             return MessageType.TOO_LATE
         transaction = transaction or self._new(uow)
@@ -302,7 +305,8 @@ class TransactionManager:
             logger.warning("refused commit by %s of transaction %s: it is not the superior",
                            connection.partner, uow.hex())  # fmt: skip
         elif superior.state in (EnlistmentState.PREPARED, EnlistmentState.IN_DOUBT):
-            superior.redeliveries.append(connection)
+            if connection not in superior.redeliveries:
+                superior.redeliveries.append(connection)
             superior.happened("redelivered")
             return
         connection.send(MessageType.REDELIVER_RETRY)
@@ -417,7 +421,7 @@ class _Arrival:
         self._has_begun = False
 
     def received(self, message: MessageType, data: bytes) -> None:
-        if message is not self._first or self._has_begun:
+        if message is not self._first or (self._has_begun and message not in _REPEATED):
             self._connection.break_off(f"{message.name} is not expected")
             return
         self._has_begun = True
@@ -430,6 +434,9 @@ class _Arrival:
         """Do nothing: there is no transaction yet."""
 
 
+#: Questions that a partner may repeat on the same connection, which is idle again after an answer RETRY ([MS-DTCO]
+#: 3.7.5.2.1.1, 3.8.5.2.2.1).
+_REPEATED: Final = frozenset([MessageType.CHECK, MessageType.REDELIVER_COMMITREQ])
 _FIRST: Final[dict[int, tuple[MessageType, Callable[[TransactionManager, PartnerConnection, bytes], None]]]] = {
     ConnectionType.PROPAGATE: (MessageType.PROPAGATE, TransactionManager.propagated),
     ConnectionType.BRANCH: (MessageType.BRANCHING, TransactionManager.branching),

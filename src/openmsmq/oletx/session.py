@@ -46,6 +46,8 @@ class Status(IntEnum):
     INVALID_ARGUMENT = 0x8007_0057
 
 
+_ESTABLISHED: Final = (PartnerSessionState.CONFIRMING, PartnerSessionState.ACTIVE)
+_ENDING: Final = (PartnerSessionState.REQUESTING_TEARDOWN, PartnerSessionState.TEARDOWN)
 _FINAL: Final = (Status.VERSION_SET_NOT_SUPPORTED, Status.PROTOCOL_NOT_SUPPORTED, Status.TIMED_OUT)
 
 
@@ -234,12 +236,8 @@ class Session:
 
     def send_receive(self, count: int, boxcar: bytes) -> int:
         """Handle SendReceive of the partner. The secondary may send before the primary's call has returned (D-215)."""
-        if self.state not in (
-            PartnerSessionState.CONFIRMING,
-            PartnerSessionState.ACTIVE,
-            PartnerSessionState.REQUESTING_TEARDOWN,
-        ):
-            return Status.TEARING_DOWN if self.state is PartnerSessionState.TEARDOWN else Status.SESSION_DOWN
+        if self.state not in _ESTABLISHED:
+            return Status.TEARING_DOWN if self.state in _ENDING else Status.SESSION_DOWN
         try:
             packets = decode_boxcar(boxcar, count)
         except BadBoxcar as error:
@@ -253,9 +251,12 @@ class Session:
         return Status.OK
 
     def grant(self, requested: int) -> tuple[int, int]:
-        """Handle NegotiateResources of the partner; return a status and the number of connections."""
+        """Handle NegotiateResources of the partner; return a status and the number of connections. The connections of a
+        session that ends have been given back already."""
         if not 1 <= requested <= 999:
             return Status.INVALID_ARGUMENT, 0
+        if self.state not in _ESTABLISHED:
+            return Status.SERVER_NOT_READY, 0
         accepted = self.connections.grant(requested)
         return (Status.OK if accepted else Status.OUT_OF_RESOURCES), accepted
 

@@ -235,7 +235,7 @@ class Arrival:
         is_local = self._is_local(packet)
         here = self._manager.machine.identifier if is_local else NULL_GUID
         message = message_of(MessagePacket(packet), absolute=False, here=here)
-        passes = not is_local and self._routing.is_router
+        passes = not is_local and self._routing.is_router  # D-240
         identifier = message.identifier + bytes([packet.user.routing_count]) if passes else message.identifier
         if transaction is None and self._duplicates.seen(identifier, now):
             return Disposition(DeliveryResult.DUPLICATE)
@@ -401,7 +401,7 @@ class Arrival:
         return Disposition(DeliveryResult.REJECTED, reason, is_stored=True, source=source, answer=answer)
 
     def _answer(self, final_ack: bytes, reason: MessageClass, arrived: Arrived) -> UserMessage | None:
-        """Return the final acknowledgment for an unknown source whose sequence is not kept. It is sent back on the
+        """Return the final acknowledgment for an unknown source whose sequence is not kept (D-236). It is sent on the
         session; if it is lost, the message is resent, and answered again. None if the source is not the peer of the
         session, because its address is unknown."""
         packet, origin = arrived.packet, arrived.origin

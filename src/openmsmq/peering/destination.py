@@ -48,7 +48,7 @@ class Destination:
             self.queues.append(queue)
 
     def next_queue(self) -> OutgoingQueue | None:
-        """Return the queue whose turn it is; None if no queue has messages."""
+        """Return the queue whose turn it is (D-237); None if no queue has messages."""
         return self.queues[0] if self.queues else None
 
     def turn(self) -> None:

@@ -333,7 +333,7 @@ class MessageSender:
 
     def _may_acknowledge(self, sequence: QueueSequence | None, peer: bytes) -> bool:
         """Whether a peer may acknowledge for a destination: the next hop, and queue managers of the routing table.
-        Identifiers of sequences can be guessed."""
+        Identifiers of sequences can be guessed (D-241)."""
         return sequence is None or sequence.peer in (b"", peer) or self._routing.host(peer) is not None
 
     def acknowledge(self, packet: UserMessage, peer: bytes) -> bool:

@@ -97,7 +97,7 @@ class QueueSequence:
 
     def previous(self, number: int) -> int:
         """Return PreviousTxSequenceNumber of a message that is sent now; messages that were removed from the queue are
-        skipped."""
+        skipped (D-235)."""
         while (before := self.core.previous(number)) in self.messages and not self._is_there(before):
             self.withdraw(before)
         return before

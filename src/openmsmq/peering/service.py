@@ -411,7 +411,7 @@ class MessageService:
             elif (sequence := self._sequences.get(queue)) is not None:
                 self._sender.release(sequence)
         waits = destination.has_messages and not self._stopped and self._manager.outgoing.online
-        destination.show(OutgoingState.WAITING if waits else None)
+        destination.show(OutgoingState.WAITING if waits else None)  # D-238
         if destination.target.claimed:  # remaining acknowledgments are sent to another destination
             for queue in list(destination.members):
                 destination.leave(queue)

@@ -28,7 +28,7 @@ class CryptoPolicy:
     )
     allow_rc2: bool = _switch(False, "open and seal bodies with RC2 (privacy levels 1 and 3)")
     allow_rc4: bool = _switch(False, "open and seal bodies with RC4 (privacy levels 1 and 3)")
-    reject_enhanced_rc2_using_40_bit_keys: bool = _switch(
+    reject_enhanced_rc2_using_40_bit_keys: bool = _switch(  # D-244
         True, "refuse RC2 keys of 128 bits of which only 40 are not zero"
     )
     external_certificates: bool = _switch(

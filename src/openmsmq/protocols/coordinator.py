@@ -110,7 +110,7 @@ class Coordinator:
 
     def check_enlisted(self, uow: bytes, cookie: bytes) -> None:
         """R_QMEnlistTransaction ([MS-MQMP] 3.1.4.13): check that the client's transaction manager has pushed the
-        transaction here, or that it was pulled. Raises MsmqError."""
+        transaction here, or that it was pulled (D-246). Raises MsmqError."""
         self._demand()
         try:
             named = decode_stx_info(cookie)

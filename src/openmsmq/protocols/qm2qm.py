@@ -147,7 +147,7 @@ class Qm2Qm(NdrInterface):
         return m.RemoteQMGetQMQMServerPort_Response(result=self.environment.ports.get(q.dwPortType, 0))
 
     def RemoteQmGetVersion(self, call: Call, q: m.RemoteQmGetVersion_Request) -> m.RemoteQmGetVersion_Response:
-        """3.1.4.9."""
+        """3.1.4.9; the version is that of the other interfaces (D-245)."""
         major, minor, _ = map(int, MSMQ_VERSION.split("."))
         return m.RemoteQmGetVersion_Response(pMajor=major, pMinor=minor, pBuildNumber=BUILD_NUMBER)
 

@@ -193,6 +193,7 @@ class ChangeSet:
             self._acknowledge(message, reason)
         if from_elsewhere and (message.is_transactional or in_transit):
             return  # the sender gets the final acknowledgment and keeps the dead letter
+        # D-242: a plain message of another machine becomes a dead letter here.
         undelivered = in_transit or message.is_transactional or reason in _DEAD_LETTERED
         if message.journaling_requested & _DEADLETTER and undelivered:
             self._copy(self.dead_letters_for(message), message, size, reason)
@@ -390,8 +391,8 @@ class ChangeSet:
         self.insert(queue, copy, size)
 
     def _insert_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
-        """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15. It is discarded if its administration queue cannot be
-        determined. A negative one includes the body, unless the message is encrypted."""
+        """Send Administration Acknowledgment, [MS-MQQB] 3.1.7.15, with label and body type (D-243). It is discarded if
+        its administration queue cannot be determined. A negative one includes the body of an unencrypted message."""
         charged_to = self._charged_to
         if not charged_to and not self._is_own(message):
             charged_to = message.source_machine_identifier.hex()

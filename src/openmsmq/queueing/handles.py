@@ -220,7 +220,7 @@ class Handles:
             with suppress(MsmqError):  # the messages are gone already
                 self._auditor.record(AuditRecord(descriptor.opener, "messages.receive", "queue", name, count=taken))
         for reader in list(descriptor.waiting.values()):
-            self._reading.cancel(reader)
+            self._reading.cancel(reader)  # D-245
         descriptor.queue = None
         for key in sorted(descriptor.held):
             lock = queue.locked.get(key)

@@ -235,7 +235,7 @@ class ReadOperations:
         ):
             if queue.locked[start].kind is LockKind.QUARANTINE:
                 return HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED, None
-            # An uncommitted send is not in the queue yet; a message locked by another reader must not be peeked at.
+            # An uncommitted send is not in the queue yet (D-229); a message locked by another reader is not peeked at.
             held = queue.locked[start].kind is not LockKind.ENQUEUE and not destructive
             return HResult.MQ_ERROR_TRANSACTION_USAGE if held else not_found, None
         if seek is MessageSeekAction.CURRENT:
@@ -367,7 +367,7 @@ class ReadOperations:
         return _OK
 
     def end_two_phase(self, descriptor: OpenQueueDescriptor, lookup_identifier: int, delete: bool) -> None:
-        """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. Raises QueueDeleted, TransactionSequence."""
+        """Dequeue Message End, [MS-MQDMPR] 3.1.7.1.12. Raises QueueDeleted (D-225), TransactionSequence."""
         queue = descriptor.queue
         if queue is None:
             raise QueueDeleted(detail=descriptor.name)

@@ -197,7 +197,7 @@ class Configuration:
         default=False,
         metadata={"help": "allow reading without authentication from queues that Anonymous Logon may read"},
     )
-    machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})
+    machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})  # D-244
     journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
     new_queue_access: str = field(
         default="auto",

@@ -88,7 +88,8 @@ class MSMQManagement(MqacObject):
         return (m.IMSMQManagement, m.IMSMQOutgoingQueueManagement, m.IMSMQQueueManagement)
 
     def query(self, iid: UUID) -> bool:
-        """3.3.5, 3.4: an object for an outgoing queue lacks the interface for local queues, and vice versa."""
+        """3.3.5, 3.4: an object for an outgoing queue lacks the interface for local queues, and vice versa. Before
+        Init it has both (D-234)."""
         if self._name is not None:
             hidden = m.IMSMQQueueManagement if self._is_outgoing else m.IMSMQOutgoingQueueManagement
             if iid == hidden.uuid:
@@ -98,7 +99,7 @@ class MSMQManagement(MqacObject):
     def Init(
         self, context: CallContext, Machine: Variant | None, Pathname: Variant | None, FormatName: Variant | None
     ) -> Awaitable[None] | None:
-        """3.3.4.1.1."""
+        """3.3.4.1.1; also for a queue that is not active (D-232)."""
         path, name = text(Pathname), text(FormatName)
         if bool(path) == bool(name):
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "Pathname or FormatName is set, and only one of them")

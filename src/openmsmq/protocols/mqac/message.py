@@ -299,7 +299,7 @@ class MSMQMessage(MqacObject):
         return info_of(self.environment, self.message.transaction_status_queue_format_name)
 
     def get_ResponseDestination(self, context: CallContext) -> Any:
-        """3.17.4.1.80."""
+        """3.17.4.1.80; one attribute with ResponseQueueInfo (D-233)."""
         return MSMQDestination(self.environment, self.message.response_queue_format_name or None)
 
     def put_ResponseDestination(self, context: CallContext, value: Any) -> None:

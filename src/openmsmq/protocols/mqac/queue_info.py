@@ -400,7 +400,8 @@ class MSMQQueueInfo(MqacObject):
 
 
 def info_of(environment: Environment, format_name: str) -> MSMQQueueInfo | None:
-    """Return the value of a message property that names a queue; None (NULL) for an empty name."""
+    """Return the value of a message property that names a queue; None (NULL) for an empty name. It is refreshed when a
+    property is read (D-231)."""
     return MSMQQueueInfo(environment, format_name) if format_name else None
 
 

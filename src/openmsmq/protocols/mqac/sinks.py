@@ -33,6 +33,7 @@ class Sink:
         charge.set(1)
         try:
             async with remote.reached(given, target.host) as exporter:
+                # Deviation D-234: an IDispatch is enough.
                 found = await _first(exporter, given.ipid, (m._DMSMQEventEvents.uuid, o.IDispatch.uuid))
         except BaseException:
             charge.set(0)

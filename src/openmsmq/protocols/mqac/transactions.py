@@ -157,7 +157,7 @@ class MSMQTransaction(MqacObject):
         self._inner().abort(boolean(fRetaining, False), boolean(fAsync, False))
 
     def InitNew(self, context: CallContext, varTransaction: Variant) -> None:
-        """3.5.4.1.4."""
+        """3.5.4.1.4; an MSMQTransaction is accepted, too (D-234)."""
         if self.inner is not None:
             raise MsmqError(HResult.MQ_ERROR_TRANSACTION_USAGE, "the object has a transaction already")
         found = varTransaction.resolved
