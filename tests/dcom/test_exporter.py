@@ -154,7 +154,8 @@ def test_an_object_in_two_sets_needs_both_to_end(world: ComWorld) -> None:
 def test_sets_take_what_exists_in_order_and_are_limited(world: ComWorld) -> None:
     oid = world.export(ExampleObject(), ms_dcom.IUnknown).oid
     setid, status = world.exporter.change_pings(0, 5, [oid, 77], [], PEER)
-    assert status == ResolverError.OR_INVALID_OID and world.exporter.pings.holds(oid)
+    assert status == 0 and world.exporter.pings.holds(oid), "3.1.2.5.1.3 has no error for a new set"
+    assert world.exporter.change_pings(setid, 5, [77], [], PEER) == (setid, ResolverError.OR_INVALID_OID)
     assert world.exporter.change_pings(setid, 4, [], [oid], PEER) == (setid, 0) and world.exporter.pings.holds(oid)
     assert world.exporter.change_pings(999, 1, [], [], PEER)[1] == ResolverError.OR_INVALID_SET
     for _ in range(MOST_SETS_OF_PEER - 1):

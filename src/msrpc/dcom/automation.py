@@ -13,10 +13,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from msrpc.dcom.server import CallContext, is_awaitable
+from msrpc.dcom.activation import interface_pointer
+from msrpc.dcom.server import CallContext, ForeignReference, is_awaitable
 from msrpc.dcom.slots import (
     DISPID_UNKNOWN,
     INTEGERS,
+    Passed,
     Slot,
     Slots,
     characters_of_longest_text,
@@ -24,10 +26,11 @@ from msrpc.dcom.slots import (
     read_argument,
     signed,
     slots_of,
+    unmarshaled,
     variant_of,
 )
 from msrpc.dcom.type_info import LibraryObject, TypeInfo
-from msrpc.dcom.variant import EMPTY, bstr, to_wire
+from msrpc.dcom.variant import EMPTY, VT, Variant, bstr, to_wire
 from msrpc.errors import ComError, HResultError
 from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
@@ -39,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 _IID_NULL = bytes(16)
 _FIRST_OPNUM: Final = 7  # after those of IUnknown and IDispatch
+# Flags of Invoke for what the client ignores ([MS-OAUT] 3.1.4.4).
+_ZERO_RESULT, _ZERO_EXCEPINFO, _ZERO_ARGERR = 0x20000, 0x40000, 0x80000
 _NO_RESULT: Final = to_wire(EMPTY, lambda target, by_dispatch: None)
 
 
@@ -175,34 +180,42 @@ class AutomationObject:
 
     def Invoke(self, context: CallContext, q: Any) -> Any:
         """3.1.4.4."""
-        response = o.IDispatch_Invoke_Response(rgVarRef=q.rgVarRef)
+        by_value, by_reference = (unmarshaled(wires, context) for wires in (q.pDispParams.rgvarg, q.rgVarRef))
+        response = o.IDispatch_Invoke_Response(rgVarRef=_returned(context, q.rgVarRef, by_reference))
         try:
             if q.riid != _IID_NULL:
                 raise ComError(ComResult.DISP_E_UNKNOWNINTERFACE, "riid is not IID_NULL")
             slot = self._slots(context).invoked(q.dispIdMember, q.dwFlags)
-            arguments = invoked_arguments(slot, q, context, response)
+            arguments = invoked_arguments(slot, q, by_value, by_reference, response)
         except ComError as error:
             response.result = error.hresult
+            if q.dwFlags & _ZERO_ARGERR:
+                response.pArgErr = 0
             return response
         try:
             result = self.run(context, slot, arguments)
         except HResultError as error:
-            return self._exception(response, slot, error)
+            return self._exception(q.dwFlags, response, slot, error)
         if is_awaitable(result):
-            return self._invoke_later(context, slot, response, result)
-        return self._invoke_result(context, slot, response, result)
+            return self._invoke_later(context, q.dwFlags, slot, response, result)
+        return self._invoke_result(context, q.dwFlags, slot, response, result)
 
-    async def _invoke_later(self, context: CallContext, slot: Slot, response: Any, result: Awaitable[Any]) -> Any:
+    async def _invoke_later(
+        self, context: CallContext, flags: int, slot: Slot, response: Any, result: Awaitable[Any]
+    ) -> Any:
         try:
             value = await result
         except HResultError as error:
-            return self._exception(response, slot, error)
-        return self._invoke_result(context, slot, response, value)
+            return self._exception(flags, response, slot, error)
+        return self._invoke_result(context, flags, slot, response, value)
 
-    def _exception(self, response: Any, slot: Slot, error: HResultError) -> Any:
+    def _exception(self, flags: int, response: Any, slot: Slot, error: HResultError) -> Any:
         """Return a failure as an exception that contains its HRESULT (3.1.4.4 allows either; Windows objects do
-        this)."""
+        this), or only as this HRESULT if the client wants no EXCEPINFO."""
         logger.debug("%s::%s failed: %s", self.coclass.name, slot.member.name, error)
+        if flags & _ZERO_EXCEPINFO:
+            response.result = error.hresult
+            return response
         response.pExcepInfo = o.EXCEPINFO(
             bstrSource=bstr(self.coclass.name), bstrDescription=bstr(str(error)),
             bstrHelpFile=bstr(None), scode=error.hresult,
@@ -210,14 +223,43 @@ class AutomationObject:
         response.result = ComResult.DISP_E_EXCEPTION
         return response
 
-    def _invoke_result(self, context: CallContext, slot: Slot, response: Any, value: Any) -> Any:
+    def _invoke_result(self, context: CallContext, flags: int, slot: Slot, response: Any, value: Any) -> Any:
         if slot.output is None and isinstance(value, int):  # a success that is not S_OK
             response.result = int(value)
         output = slot.output
-        response.pVarResult = (
-            _NO_RESULT if output is None else to_wire(variant_of(output.kind, value), _marshal(context))
-        )
+        if output is None:
+            response.pVarResult = _NO_RESULT
+        elif flags & _ZERO_RESULT:  # the client ignores it: an object that nobody else has is released
+            response.pVarResult = _NO_RESULT
+            if isinstance(value, AutomationObject):
+                context.release(value)
+        else:
+            response.pVarResult = to_wire(variant_of(output.kind, value), _marshal(context))
         return response
+
+
+def _returned(context: CallContext, wires: list[Any], values: list[Passed]) -> list[Any]:
+    """Return the arguments by reference for the response. Objects are marshaled again: unmarshaling has taken the
+    references that the request had ([MS-DCOM] 3.1.1.5.3, 3.1.1.5.4)."""
+    marshal = _marshal_back(context)
+    return [
+        to_wire(value, marshal)
+        if isinstance(value, Variant) and value.resolved.vt in (VT.DISPATCH, VT.UNKNOWN)
+        else wire
+        for wire, value in zip(wires or (), values, strict=True)
+    ]
+
+
+def _marshal_back(context: CallContext) -> Callable[[Any, bool], Any]:
+    marshal = _marshal(context)
+
+    def back(target: Any, by_dispatch: bool) -> Any:
+        if not isinstance(target, ForeignReference):
+            return marshal(target, by_dispatch)
+        # The references of the request are released after the call; the client has its own.
+        return interface_pointer(target.reference.without_references().pack())
+
+    return back
 
 
 def _marshal(context: CallContext) -> Callable[[Any, bool], Any]:

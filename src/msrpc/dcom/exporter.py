@@ -160,6 +160,11 @@ class Exporter:
         if exported is not None and not exported.interfaces:
             self._end(exported)
 
+    def discard(self, target: Exportable) -> None:
+        """Release an object, unless it is exported."""
+        if id(target) not in self._by_target:
+            _released(target)
+
     def _exported(self, target: Exportable, owner: ObjectOwner | None) -> ExportedObject:
         exported = self._by_target.get(id(target))
         if exported is not None:

@@ -56,6 +56,10 @@ class StandardReference:
     def __hash__(self) -> int:
         return hash((self.oxid, self.oid, self.ipid))
 
+    def without_references(self) -> StandardReference:
+        """Return the same reference, with which the receiver gets no public references."""
+        return StandardReference(self.iid, 0, self.oxid, self.oid, self.ipid, self.resolver, self.flags)
+
     def pack(self) -> bytes:
         """Encode an OBJREF_STANDARD (2.2.18.4)."""
         std = _STD.pack(self.flags, self.public_refs, self.oxid, self.oid, self.ipid)

@@ -23,12 +23,17 @@ logger = logging.getLogger(__name__)
 FIRST_OPNUM: Final = 3  # operations of IUnknown are not called remotely
 
 
-def check_header(this: d.ORPCTHIS, flags: tuple[int, ...] = (0,)) -> None:
-    """Check ORPCTHIS of a request (2.2.13.3). Raises `Fault`."""
+def check_version(this: d.ORPCTHIS) -> None:
+    """Check ORPCTHIS of an activation, whose flags must be ignored (2.2.13.3). Raises `Fault`."""
     version = this.version
     if version.MajorVersion != VERSION.MajorVersion or version.MinorVersion > VERSION.MinorVersion:
         raise Fault(ComResult.RPC_E_VERSION_MISMATCH)
-    if this.flags not in flags:
+
+
+def check_header(this: d.ORPCTHIS) -> None:
+    """Check ORPCTHIS of a call to an object (2.2.13.3; D-248). Raises `Fault`."""
+    check_version(this)
+    if this.flags:
         raise Fault(ComResult.RPC_E_INVALID_HEADER)
 
 

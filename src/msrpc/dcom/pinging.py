@@ -50,7 +50,8 @@ class PingSets:
     ) -> tuple[int, int]:
         """ComplexPing (3.1.2.5.1.3); returns the identifier of the set (a new one for 0) and the status. Only the host
         that created a set may change it: its identifier, sent in clear text, must not let another host end objects."""
-        if identifier:
+        is_new = not identifier
+        if not is_new:
             found = self._sets.get(identifier)
             if found is None or found.peer != peer:
                 return identifier, ResolverError.OR_INVALID_SET
@@ -68,7 +69,7 @@ class PingSets:
             if oid in found.oids:
                 continue
             if not self._exists(oid):
-                status = ResolverError.OR_INVALID_OID
+                status = 0 if is_new else ResolverError.OR_INVALID_OID  # only existing sets have this error
                 continue
             found.oids.add(oid)
             self._holders[oid] = self._holders.get(oid, 0) + 1

@@ -11,7 +11,7 @@ from msrpc.dcom import activation
 from msrpc.dcom.activation import VERSION, Exported, interface_pointer
 from msrpc.dcom.bindings import Bindings
 from msrpc.dcom.objref import StandardReference
-from msrpc.dcom.orpc import check_header
+from msrpc.dcom.orpc import check_version
 from msrpc.dcom.server import CallContext, ComServer, ServedInterface, ServedObject, check_count, owner_of
 from msrpc.errors import ComError
 from msrpc.hresults import ComResult, ResolverError
@@ -23,7 +23,6 @@ from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 
 logger = logging.getLogger(__name__)
 
-_ACTIVATION_FLAGS = (0, 1)  # clients set 1 in RemoteCreateInstance, although 2.2.13.3 requires 0
 _CLASS_FACTORY_MODE = 0xFFFFFFFF
 _NO_CONTEXT = d.IUnknown
 Result = tuple[UUID, int, StandardReference | None]
@@ -133,7 +132,7 @@ class Activation(_Service):
 
     def RemoteActivation(self, call: Call, q: Any) -> Any:
         """3.1.2.5.2.3.1."""
-        check_header(q.ORPCthis, _ACTIVATION_FLAGS)
+        check_version(q.ORPCthis)
         server = self.server
         response = d.RemoteActivation_Response(
             ppdsaOxidBindings=Bindings(()).to_wire(), pServerVersion=VERSION,
@@ -170,7 +169,7 @@ class RemoteScmActivator(_Service):
         return self._answer(call, q, d.RemoteCreateInstance_Response, factory=False)
 
     def _answer(self, call: Call, q: Any, kind: type, factory: bool) -> Any:
-        check_header(q.orpcthis, _ACTIVATION_FLAGS)
+        check_version(q.orpcthis)
         server = self.server
         if q.pActProperties is None:
             return kind(result=ComResult.E_INVALIDARG)

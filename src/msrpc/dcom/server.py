@@ -202,6 +202,10 @@ class CallContext:
             self.server.exporter.withdraw(target)
         self._passed.clear()
 
+    def release(self, target: Exportable) -> None:
+        """Release an object that this call has made and does not return. Does nothing if a client refers to it."""
+        self.server.exporter.discard(target)
+
     @property
     def local_host(self) -> str:
         """The local address that the client used."""

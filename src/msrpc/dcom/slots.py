@@ -128,9 +128,26 @@ def read_argument(argument: AutomationArgument, wire: Any, context: CallContext)
     return context.unmarshal(wire)
 
 
-def invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) -> list[Any]:
+Passed = Variant | ComError
+
+
+def unmarshaled(wires: list[Any] | None, context: CallContext) -> list[Passed]:
+    """Decode the arguments of a call by name before anything else ([MS-DCOM] 3.1.1.5.4): references in them belong to
+    the server, also if the call fails. An argument that cannot be decoded is its error."""
+    found: list[Passed] = []
+    for wire in wires or ():
+        try:
+            found.append(from_wire(wire, context.unmarshal))
+        except ComError as error:
+            found.append(error)
+    return found
+
+
+def invoked_arguments(
+    slot: Slot, q: Any, by_value: list[Passed], by_reference: list[Passed], response: Any
+) -> list[Any]:
     """Return the arguments of a call by name in parameter order. Raises ComError; sets pArgErr."""
-    passed, named = _passed(q)
+    passed, named = _passed(q, by_value, by_reference)
     inputs = slot.inputs
     given = [_MISSING] * len(inputs)  # index in rgvarg of each parameter
     positional = len(passed) - len(named)
@@ -153,28 +170,36 @@ def invoked_arguments(slot: Slot, q: Any, context: CallContext, response: Any) -
             arguments.append(None)
             continue
         try:
-            arguments.append(converted(argument, from_wire(passed[index], context.unmarshal)))
+            arguments.append(converted(argument, _decoded(passed[index])))
         except ComError:
             response.pArgErr = index
             raise
     return arguments
 
 
-def _passed(q: Any) -> tuple[list[Any], list[int]]:
+def _decoded(value: Passed) -> Variant:
+    if isinstance(value, ComError):
+        raise value
+    return value
+
+
+def _passed(
+    q: Any, by_value: list[Passed], by_reference: list[Passed]
+) -> tuple[list[Passed], list[int]]:  # fmt: skip
     """Return rgvarg with arguments passed by reference inserted, and the DISPIDs of named arguments. Raises
     ComError."""
     parameters = q.pDispParams
-    passed: list[Any] = list(parameters.rgvarg or [])
+    passed = list(by_value)
     named: list[int] = parameters.rgdispidNamedArgs or []
     if len(passed) != parameters.cArgs or len(named) != parameters.cNamedArgs or len(named) > len(passed):
         raise ComError(ComResult.DISP_E_BADPARAMCOUNT, "cArgs and cNamedArgs do not match the arguments")
     if q.rgVarRefIdx:
-        for index, wire in zip(q.rgVarRefIdx, q.rgVarRef, strict=False):
+        for index, value in zip(q.rgVarRefIdx, by_reference, strict=False):
             if not 0 <= index < len(passed):
                 raise ComError(
                     ComResult.E_INVALIDARG, f"rgVarRefIdx refers to argument {index}, but there are {len(passed)}"
                 )
-            passed[index] = wire
+            passed[index] = value
     return passed, named
 
 

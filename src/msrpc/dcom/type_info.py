@@ -212,7 +212,7 @@ class ClassInfo(_InLibrary):
 
 
 class TypeInfo(_InLibrary):
-    """ITypeInfo of a dual interface."""
+    """ITypeInfo of a dual interface, which has one description (D-249)."""
 
     kind = _DISPATCH_KIND
 

@@ -171,7 +171,7 @@ def bstr(text: str | None) -> o.FLAGGED_WORD_BLOB:
 
 
 def text_of(blob: o.FLAGGED_WORD_BLOB | None) -> str | None:
-    """Decode the text of a BSTR. Raises ComError E_INVALIDARG for an odd number of bytes."""
+    """Decode the text of a BSTR. Raises ComError E_INVALIDARG for an odd number of bytes (D-247)."""
     if blob is None or blob.cBytes == _NULL_BSTR:
         return None
     if blob.cBytes != 2 * blob.clSize:

@@ -53,7 +53,10 @@ _OFFERED: Final = (
     | NegotiateFlags.KEY_56
 )
 _SUPPORTED: Final = int(_OFFERED | NegotiateFlags.TARGET_INFO | NegotiateFlags.IDENTIFY)
-_ADDED: Final = int(NegotiateFlags.TARGET_INFO | NegotiateFlags.VERSION)
+_ADDED: Final = int(
+    NegotiateFlags.TARGET_INFO | NegotiateFlags.VERSION | NegotiateFlags.REQUEST_TARGET | NegotiateFlags.NTLM
+    | NegotiateFlags.ALWAYS_SIGN
+)  # fmt: skip
 _REQUIRED: Final = int(NegotiateFlags.UNICODE | NegotiateFlags.EXTENDED_SESSION_SECURITY | NegotiateFlags.KEY_128)
 
 

@@ -83,6 +83,7 @@ Event = Call | CallCancelled | ConnectionEnded | AuthQueryNeeded
 _CALL_FIELDS: Final = {"<": struct.Struct("<IHH"), ">": struct.Struct(">IHH")}
 
 
+_LATE: Final = 150  # distance from the latest call id within which a fragment may be late
 # Maximum number of events of one `receive_data`. A client may send thousands of small requests in one segment. Serving
 # them in portions keeps the number of pending requests and the size of unsent replies small.
 MAX_EVENTS: Final = 64
@@ -127,6 +128,7 @@ class ServerConnection(CallConnection):
         #: Number of negotiations of presentation or security contexts so far.
         self.negotiations = 0
         self._assemblies: dict[int, Assembly] = {}
+        self._latest = 0  # highest call id of a request in several fragments
         self._memory = Account(self.limits.max_call_size, budget)
         self._ended = False
         self._left = False
@@ -387,7 +389,7 @@ class ServerConnection(CallConnection):
     def _request(self, header: Header, raw: bytes, events: list[Event]) -> None:
         if not self.bound:
             raise RemoteProtocolError("request before bind")
-        start = stub_start(header)
+        start = stub_start(header)  # the allocation hint is ignored (D-250)
         order, call_id, flags = header.byte_order, header.call_id, header.flags
         _, context_id, opnum = _CALL_FIELDS[order].unpack_from(raw, HEADER_SIZE)
         channel, status = self._channels.find(header, raw)
@@ -408,6 +410,7 @@ class ServerConnection(CallConnection):
             if assembly is not None or call_id in self.unanswered:
                 raise RemoteProtocolError(f"call id {call_id} is in use")
             assembly = Assembly(context_id, opnum, channel)
+            self._latest = max(self._latest, call_id)
             if not status and bound is None:
                 status = NCA_S_UNK_IF
             if not status and len(self.unanswered) + len(self._assemblies) >= self.limits.max_pending:
@@ -419,6 +422,8 @@ class ServerConnection(CallConnection):
                     raise RemoteProtocolError(f"more than {self.limits.max_pending} requests are incomplete")
                 self._assemblies[call_id] = assembly
         elif assembly is None:
+            if 0 <= self._latest - call_id < _LATE:
+                return  # of an orphaned or answered call ([MS-RPCE] 3.3.3.5.6)
             raise RemoteProtocolError("fragment of a request whose first fragment was not received")
         elif (assembly.context_id, assembly.opnum) != (context_id, opnum):
             raise RemoteProtocolError("context id or opnum changes within a request")

@@ -363,6 +363,21 @@ def test_an_orphaned_call_gives_back_the_fragments_that_had_come() -> None:
     assert [type(a) for a in answers(pair)] == [Response]
 
 
+def test_a_late_fragment_of_an_orphaned_call_is_ignored() -> None:
+    """[MS-RPCE] 3.3.3.5.6."""
+    pair = bound()
+    pair.serve(fragment(PFC_FIRST_FRAG) + Orphaned(7).pack() + fragment(0) + fragment(PFC_LAST_FRAG))
+    assert not pair.ended and not answers(pair)
+    pair.serve(fragment(PFC_FIRST_FRAG) + fragment(PFC_LAST_FRAG))
+    assert [type(a) for a in answers(pair)] == [Response]
+
+
+def test_a_fragment_of_a_call_that_never_began_ends_the_connection() -> None:
+    pair = bound()
+    pair.serve(fragment(0))
+    assert pair.ended
+
+
 @pytest.mark.parametrize(("auth_type", "level"), [(10, AuthLevel.PKT_PRIVACY), (9, AuthLevel.PKT_INTEGRITY)])
 def test_the_authentication_stays_what_it_was_between_two_legs(auth_type: int, level: AuthLevel) -> None:
     pair = Pair(acceptor=acceptor(counter_random()))
