@@ -54,9 +54,14 @@ def plain(variant: Variant) -> Any:
     return to_wire(variant, lambda target, by_dispatch: None)
 
 
+def by_reference(wire: o.wireVARIANTStr) -> o.wireVARIANTStr:
+    """A VT_DISPATCH as VT_BYREF | VT_DISPATCH."""
+    return o.wireVARIANTStr(vt=VT.BYREF | VT.DISPATCH, clSize=10, ppdispVal=wire.pdispVal)
+
+
 def returned(wire: Any) -> StandardReference:
-    inner = wire.pvarVal if wire.vt & 0xFFF == VT.VARIANT else wire
-    reference = unpack(inner.pdispVal.abData)
+    pointer = wire.pvarVal.pdispVal if wire.vt & 0xFFF == VT.VARIANT else wire.ppdispVal
+    reference = unpack(pointer.abData)
     assert isinstance(reference, StandardReference)
     return reference
 
@@ -70,8 +75,7 @@ def test_an_object_passed_by_reference_keeps_its_references(within: bool) -> Non
             if within:
                 given = o.wireVARIANTStr(vt=VT.BYREF | VT.VARIANT, clSize=3, pvarVal=inner)
             else:
-                inner.vt = VT.BYREF | VT.DISPATCH
-                given = inner
+                given = by_reference(inner)
             before = room.held
             response = await room.invoke("Send/method", [plain(EMPTY)], cVarRef=1, rgVarRefIdx=[0], rgVarRef=[given])
             back = returned(response.rgVarRef[0])
@@ -86,8 +90,7 @@ def test_an_object_of_the_client_comes_back_without_references() -> None:
 
     async def steps() -> None:
         room = Room()
-        given = room.argument(oxid=77)
-        given.vt = VT.BYREF | VT.DISPATCH
+        given = by_reference(room.argument(oxid=77))
         response = await room.invoke("Send/method", [plain(EMPTY)], cVarRef=1, rgVarRefIdx=[0], rgVarRef=[given])
         back = returned(response.rgVarRef[0])
         assert (back.oxid, back.oid, back.public_refs) == (77, room.passed.oid, 0)
@@ -131,8 +134,12 @@ def test_what_the_client_ignores_is_not_returned() -> None:
 
 
 def test_an_ignored_object_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    released: list[Any] = []
-    monkeypatch.setattr(MSMQQueue, "released", released.append)
+    released: list[MSMQQueue] = []
+
+    def release(queue: MSMQQueue) -> None:
+        released.append(queue)
+
+    monkeypatch.setattr(MSMQQueue, "released", release)
 
     async def steps() -> None:
         world = ComWorld()

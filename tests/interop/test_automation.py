@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,8 @@ from msrpc.ndr import Interface
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import SharingViolation
 from openmsmq.model.message import Message
+
+HOST = socket.gethostname().partition(".")[0]  # name of the machine in path names
 
 RECEIVE, SEND, PEEK = 1, 2, 0x20
 numbers = count()
@@ -352,7 +355,7 @@ def test_put_and_putref_both_set_a_property_that_holds_an_object(com: Connection
     for flags in (4, PUTREF):
         made = com.new("Message")
         made.put("ResponseQueueInfo", answers, flags)
-        assert made.get("ResponseQueueInfo").get("FormatName") == f"DIRECT=OS:{path}"
+        assert made.get("ResponseQueueInfo").get("FormatName") == f"DIRECT=OS:{HOST}{path[1:]}"
     assert com.new("Message").get("ResponseQueueInfo") is None
     assert answers.invoke("Label", METHOD | GET, ()) == ""
 
@@ -605,5 +608,5 @@ def test_messages_by_automation_and_by_other_protocols_are_the_same(com: Connect
         found: Message = reader.receive(1)
     assert (found.label, found.application_tag, found.priority, found.recoverable) == ("ä", 0xFFFFFFFE, 6, True)
     assert (found.journaling_requested, found.acknowledgements_requested, found.time_to_be_received) == (2, 0xE, 500)
-    assert found.administration_queue_format_name == f"DIRECT=OS:{path}"
+    assert found.administration_queue_format_name == f"DIRECT=OS:{HOST}{path[1:]}"
     assert bytes(sent.array("Id")) == found.identifier

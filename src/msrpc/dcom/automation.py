@@ -211,7 +211,7 @@ class AutomationObject:
 
     def _exception(self, flags: int, response: Any, slot: Slot, error: HResultError) -> Any:
         """Return a failure as an exception that contains its HRESULT (3.1.4.4 allows either; Windows objects do
-        this), or only as this HRESULT if the client wants no EXCEPINFO."""
+        this), or only as this HRESULT if the client ignores EXCEPINFO."""
         logger.debug("%s::%s failed: %s", self.coclass.name, slot.member.name, error)
         if flags & _ZERO_EXCEPINFO:
             response.result = error.hresult
