@@ -61,7 +61,7 @@ def test_an_export_of_the_script_is_an_inventory() -> None:
     bad, orders, dead = found.queues
     assert orders.definition == {
         "name": "orders", "label": "Orders", "transactional": True, "journal": True, "quota": 4096,
-        "journal_quota": INFINITE, "authenticate": False, "priv_level": 1, "base_priority": 0,
+        "journal_quota": INFINITE, "authenticate": False, "priv_level": 1,
         "type": "00000000-0000-0000-0000-000000000000", "multicast_address": "", "owner": ALICE,
         "permissions": [f"allow {ALICE} FullControl", "allow Everyone WriteMessage"],
     }  # fmt: skip

@@ -42,7 +42,7 @@ _PROPERTIES: Final[dict[str, tuple[str, Any]]] = {
     "label": ("Label", str), "transactional": ("IsTransactional2", bool), "journal": ("Journal", bool),
     "quota": ("Quota", lambda value: int(value) & INFINITE),
     "journal_quota": ("JournalQuota", lambda value: int(value) & INFINITE), "authenticate": ("Authenticate", bool),
-    "priv_level": ("PrivLevel", int), "base_priority": ("BasePriority", int), "type": ("ServiceTypeGuid", UUID),
+    "priv_level": ("PrivLevel", int), "type": ("ServiceTypeGuid", UUID),
     "multicast_address": ("MulticastAddress", str),
 }  # fmt: skip
 
