@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,6 +80,19 @@ def test_an_unanswered_question_names_the_alternative() -> None:
         )  # fmt: skip
         assert ended.returncode == 2, ended
         assert said in ended.stderr and "GetPassWarning" not in ended.stderr, ended.stderr
+
+
+def test_a_reader_that_closes_the_pipe_is_no_failure() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "openmsmq.cli", "protocols"], stdout=writing, stderr=subprocess.PIPE, check=False,
+            timeout=60,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_a_replay_checks_its_target_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,8 @@ def main() -> None:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except SystemExit:
-        if type(sys.stdout).__name__ == "PacifyFlushWrapper":  # click's reaction to a broken pipe, with exit code 1
+        # click replaces the output after a broken pipe and ends with 1; the class has no public name.
+        if type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
             sys.exit(0)
         raise
     except BrokenPipeError:

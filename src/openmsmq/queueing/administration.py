@@ -89,9 +89,9 @@ class Administration:
             if (repeated.kind, repeated.subqueue, repeated.name.lower()) != (path.kind, "", path.name.lower()):
                 raise IllegalPropertyValue(detail=f"PROPID_Q_PATHNAME {repeated} differs from {path}")
         # MS-MQMP 3.1.4.5: an invalid parameter is reported even if the queue exists.
-        described = self._described(path, values, security, registry.machine.computer_name)._replace(base_priority=0)
+        described = self._described(path, values, security, registry.machine.computer_name)
         self._check_new(path, caller)
-        properties = self._owned(described, security, caller)
+        properties = self._owned(queue_properties.of_private_queue(described), security, caller)
         self._auditor.record(AuditRecord(caller.actor, "queue.create", "queue", properties.path_name))
         return registry.create(properties)
 
@@ -243,7 +243,8 @@ class Administration:
         """Change properties by PROPID; all or none. Raises what properties.changed raises, and AccessDenied."""
         self._authorize(caller, queue, Right.SET_PROPERTIES)
         self._only_private(queue)
-        updated = queue_properties.changed(queue.properties, values, creating=False)._replace(base_priority=0)
+        changed = queue_properties.changed(queue.properties, values, creating=False)
+        updated = queue_properties.of_private_queue(changed)
         self._update(queue, updated._replace(modify_time=self._clock() // 1000), caller, "queue.properties")
 
     def get_properties(self, queue: Queue, propids: list[int], caller: Caller) -> list[Any]:

@@ -121,6 +121,12 @@ def changed(properties: QueueProperties, values: Mapping[int, Any], creating: bo
     return properties._replace(**updates)
 
 
+def of_private_queue(properties: QueueProperties) -> QueueProperties:
+    """Return the properties with the base priority of every private queue: 0, also if a client sets another one
+    ([MS-MQMQ] 2.3.1.6)."""
+    return properties._replace(base_priority=0)
+
+
 def rule_for(propid: int) -> _Rule:
     """Return the rule of a property. Raises MsmqError MQ_ERROR_ILLEGAL_PROPID."""
     rule = _RULES.get(propid)

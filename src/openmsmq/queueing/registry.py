@@ -18,7 +18,7 @@ from openmsmq.model.shares import Shares
 from openmsmq.queueing.locations import QueueLocation, QueueLocations
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ConnectorQueue, OutgoingQueue, foreign_host, path_name_of
-from openmsmq.queueing.properties import QueueProperties
+from openmsmq.queueing.properties import QueueProperties, of_private_queue
 from openmsmq.queueing.queue import (
     APPLICATION_QUEUES,
     SYSTEM_DEADLETTER,
@@ -88,7 +88,7 @@ class Registry:
             else:
                 kind = QueueKind.PRIVATE if name.startswith(QUEUE_PREFIX) else QueueKind.PUBLIC
                 if kind is QueueKind.PRIVATE and properties.base_priority:  # earlier versions stored one
-                    properties = properties._replace(base_priority=0)
+                    properties = of_private_queue(properties)
                 self._add_application(_number_in(name), kind, properties)
         for name, value in definitions.items():
             if name.startswith(OUTGOING_PREFIX):
