@@ -124,6 +124,8 @@ def test_a_silence_is_replaced_and_ended(tmp_path: Path) -> None:
     assert ended.user == "alice" and rules.file.read().in_force(rules.now) == []
     with pytest.raises(AlarmRuleError, match="no silence of oldest of orders is in force"):
         rules.file.unsilence("oldest", "orders", nothing)
+    with pytest.raises(AlarmRuleError, match="disk is an alarm of the machine: leave out orders"):
+        rules.silence("disk", "orders")
 
 
 def test_silences_and_thresholds_are_bounded_and_those_that_expired_do_not_count(tmp_path: Path) -> None:

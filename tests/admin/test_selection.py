@@ -9,10 +9,9 @@ from openmsmq.admin.selection import (
     Criteria,
     Selection,
     SelectionToken,
-    parse_age,
-    parse_size,
     parse_token,
 )
+from openmsmq.model.amounts import parse_age, parse_size
 from openmsmq.model.message import Message
 
 MESSAGE = Message.of(

@@ -143,7 +143,7 @@ def test_a_queue_is_read_through_the_protocol_that_is_asked_for(run, protocol):
     run("send", name, "b")
     option = ("--protocol", protocol)
     assert [json.loads(m)["label"] for m in run("peek", name, "--json", *option).splitlines()] == ["", ""]
-    assert len(run("export", name, *option).splitlines()) == 2
+    assert len(run("export", name, "-", *option).splitlines()) == 2
     assert len(run("tail", name, "--from-start", "-n", "2", "--json", *option).splitlines()) == 2
     received = run("receive", name, "--count", "0", "--json", *option).splitlines()
     assert len(received) == 2

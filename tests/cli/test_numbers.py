@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from command_line import at, invoke
 from daemon import Daemon
 from openmsmq.cli.exit_codes import exit_code
-from openmsmq.cli.numbers import FiniteRange
+from openmsmq.cli.numbers import AGE, LIFETIME, SIZE, Amount, FiniteRange
 from openmsmq.cli.root import cli
 from openmsmq.console.derived import ACTIONS
 
@@ -41,6 +41,20 @@ def test_each_number_has_a_range() -> None:
             else:
                 ranged = not isinstance(kind, click.types.FloatParamType) or isinstance(kind, FiniteRange)
             assert ranged, f"{words} {parameter.name}"
+
+
+def test_times_and_sizes_have_units_in_all_commands() -> None:
+    names = {"--older", "--newer", "--larger", "--smaller", "--ttl", "--reach-ttl"}
+    options = [(words, option) for words, command in commands(cli) for option in command.params]
+    found = [(words, option) for words, option in options if names & {*option.opts}]
+    assert names == {name for _, option in found for name in option.opts}
+    for words, option in found:
+        assert isinstance(option.type, Amount), f"{words} {option.name}"
+    assert [AGE.convert("2h", None, None), SIZE.convert("64k", None, None)] == [7200, 65536]
+    with pytest.raises(click.BadParameter, match="'soon' is not a time such as 90, 10m, 2h or 3d"):
+        AGE.convert("soon", None, None)
+    with pytest.raises(click.BadParameter, match="0 is not in the range from 1 to 4294967294"):
+        LIFETIME.convert("0", None, None)
 
 
 def test_each_required_option_is_demanded() -> None:

@@ -33,6 +33,7 @@ from openmsmq.admin.alarms import (
     read_alarms,
 )
 from openmsmq.admin.settings import settings_in_force
+from openmsmq.model.amounts import parse_age
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role, missing_administrator
@@ -296,8 +297,6 @@ def silence_alarm(site: ActionSite, given: NewSilence) -> ChangedSilence:
     `alarm_queue` receive nothing. When the silence ends, they receive the result: alarms that were raised in the
     meantime and are still active, and those that were cleared. For administrators of the queue manager.
     """
-    from openmsmq.admin.selection import parse_age  # imports the client, which `openmsmq alarms` does not need
-
     _demand_administrator(site)
     try:
         seconds = int(parse_age(given.duration))

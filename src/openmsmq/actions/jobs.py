@@ -12,7 +12,7 @@ from openmsmq.actions.background import FAILURES, BackgroundJob, JobFailure, Job
 from openmsmq.actions.errors import ActionRefused, InputError
 from openmsmq.actions.fields import CommandText, QueueText, Text, doc
 from openmsmq.actions.filters import criteria_of
-from openmsmq.actions.messages import Lifetime, Seconds
+from openmsmq.actions.messages import Bytes, Lifetime, Seconds
 from openmsmq.actions.queues import daemon_of
 from openmsmq.actions.selections import MOST, ActWord, MessageFilter, PlanRequest, check_act, command_of
 from openmsmq.actions.site import ActionSite
@@ -48,10 +48,10 @@ class NewJob(Input, frozen=True):
     correlation: Annotated[Text | None, doc("A correlation identifier.")] = None
     reason: Annotated[Text | None, doc("Reason of dead letters: a word, a name or a number.", "expired-unread")] = None
     destination: Annotated[Text | None, doc("Text in the format name of the destination.")] = None
-    older: Annotated[Seconds | None, doc("Seconds in the queue, at least.")] = None
-    newer: Annotated[Seconds | None, doc("Seconds in the queue, at most.")] = None
-    larger: Annotated[Seconds | None, doc("Bytes of the body, at least.")] = None
-    smaller: Annotated[Seconds | None, doc("Bytes of the body, at most.")] = None
+    older: Annotated[Seconds | None, doc("Minimum time in the queue, in seconds.")] = None
+    newer: Annotated[Seconds | None, doc("Maximum time in the queue, in seconds.")] = None
+    larger: Annotated[Bytes | None, doc("Minimum size of the body, in bytes.")] = None
+    smaller: Annotated[Bytes | None, doc("Maximum size of the body, in bytes.")] = None
     all: Annotated[bool, doc("All messages; required without conditions.")] = False
     limit: Annotated[int, Meta(ge=0, description="Maximum number of messages; 0 for no limit.")] = 0
     to: Annotated[

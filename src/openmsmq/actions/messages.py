@@ -40,8 +40,9 @@ _OF_OPERATORS: Final[dict[str, Any]] = {"role": Role.OPERATOR, "place": "queue m
 MessageId = Annotated[str, doc("Identifier of the message.", r"{6f9619ff-8b86-d011-b42d-00c04fc964ff}\2049")]
 BodyView = Literal["auto", "json", "xml", "text", "hex"]
 QueueNameText = Annotated[str, Meta(max_length=1024)]
-Lifetime = Annotated[int, Meta(ge=1, le=INFINITE - 1)]
-Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
+Lifetime = Annotated[int, Meta(ge=1, le=INFINITE - 1, extra={"amount": "time"})]
+Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1, extra={"amount": "time"})]
+Bytes = Annotated[int, Meta(ge=0, le=INFINITE - 1, extra={"amount": "size"})]
 
 
 class MessageSummaryView(Output, frozen=True):
@@ -103,8 +104,8 @@ class PageQuery(Input, frozen=True):
     text: Annotated[Text | None, doc("Text in the body.")] = None
     reason: Annotated[Text | None, doc("Reason of dead letters: a word, a name or a number.", "expired-unread")] = None
     destination: Annotated[Text | None, doc("Text in the format name of the destination.")] = None
-    older: Annotated[Seconds | None, doc("Seconds in the queue, at least.")] = None
-    newer: Annotated[Seconds | None, doc("Seconds in the queue, at most.")] = None
+    older: Annotated[Seconds | None, doc("Minimum time in the queue, in seconds.")] = None
+    newer: Annotated[Seconds | None, doc("Maximum time in the queue, in seconds.")] = None
     limit: Limit = PAGE
     cursor: Annotated[Text | None, doc("`next` of the page before; null for the first page.")] = None
 

@@ -14,7 +14,7 @@ from openmsmq.actions.errors import ActionRefused, InputError
 from openmsmq.actions.fields import CommandText, RecordNumber, Text, doc
 from openmsmq.actions.filters import criteria_of, options_of
 from openmsmq.actions.limits import SCANNED
-from openmsmq.actions.messages import Lifetime, MessageId, Seconds
+from openmsmq.actions.messages import Bytes, Lifetime, MessageId, Seconds
 from openmsmq.actions.queues import QueueName, daemon_of
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Input, Output, action
@@ -55,10 +55,10 @@ class MessageFilter(Input, frozen=True):
         doc("Reason of dead letters: a word, a name or a number.", "expired-unread"),
     ] = None
     destination: Annotated[Text | None, doc("Text in the format name of the destination.")] = None
-    older: Annotated[Seconds | None, doc("Seconds in the queue, at least.")] = None
-    newer: Annotated[Seconds | None, doc("Seconds in the queue, at most.")] = None
-    larger: Annotated[Seconds | None, doc("Bytes of the body, at least.")] = None
-    smaller: Annotated[Seconds | None, doc("Bytes of the body, at most.")] = None
+    older: Annotated[Seconds | None, doc("Minimum time in the queue, in seconds.")] = None
+    newer: Annotated[Seconds | None, doc("Maximum time in the queue, in seconds.")] = None
+    larger: Annotated[Bytes | None, doc("Minimum size of the body, in bytes.")] = None
+    smaller: Annotated[Bytes | None, doc("Maximum size of the body, in bytes.")] = None
     text: Annotated[Text | None, doc("Text in the body.")] = None
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from openmsmq.admin.alarms import BY_NAME, OF_QUEUES, QueueThresholds, key_of
+from openmsmq.admin.alarms import BY_NAME, OF_MACHINE, OF_QUEUES, QueueThresholds, key_of
 from openmsmq.files.private import CachedFile, PrivateFileError, write_private
 from openmsmq.model.rights import short_name
 
@@ -107,6 +107,8 @@ class AlarmRulesFile:
     ) -> Silence:
         """Silence a condition for `seconds`; an existing silence of the same subject is replaced. `on_change` is called
         before the change. Raises AlarmRuleError, and exceptions of `on_change`."""
+        if subject.strip() and alarm in OF_MACHINE:
+            raise AlarmRuleError(f"{alarm} is an alarm of the machine: leave out {subject.strip()}")
         now = int(self._clock())
         made = Silence(alarm, subject.strip(), now, now + seconds, user, reason)
         with self._changing() as known:

@@ -103,6 +103,7 @@ Readings = Mapping[tuple[str, str], "float | None"]
 QueueThresholds = Mapping[tuple[str, str], int]
 _NONE: Final[QueueThresholds] = MappingProxyType({})
 OF_QUEUES: Final = ("quota", "oldest", "outgoing")  # conditions with thresholds per queue
+OF_MACHINE: Final = ("disk", "sync")  # conditions that have no objects
 
 
 def key_of(queue: str) -> str:

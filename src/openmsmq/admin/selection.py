@@ -25,8 +25,6 @@ from openmsmq.model.text import printable
 _PART: Final = 8  # minimum characters of an identifier; fewer match many identifiers by chance
 _PREVIEW: Final = 200  # maximum characters of a body
 _TOKEN: Final = re.compile(r"([0-9a-f]+)-([0-9]+)")
-_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,23 +217,6 @@ def parse_token(text: str) -> SelectionToken:
     if found is None:
         raise ValueError(f"{text!r} is not a selection; a dry run shows one, such as 1f3-100")
     return SelectionToken(int(found.group(1), 16), int(found.group(2)))
-
-
-def parse_age(text: str) -> float:
-    """Parse a time such as `90`, `10m`, `2h` or `3d`; return seconds. Raises ValueError."""
-    return _quantity(text, _SECONDS, "a time such as 90, 10m, 2h or 3d")
-
-
-def parse_size(text: str) -> int:
-    """Parse a size such as `4096`, `64k` or `2m`; return bytes. Raises ValueError."""
-    return int(_quantity(text, _BYTES, "a size in bytes such as 4096, 64k or 2m"))
-
-
-def _quantity(text: str, units: dict[str, int], what: str) -> float:
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-z]?)", text.strip().lower())
-    if found is None or found.group(2) not in units:
-        raise ValueError(f"{text!r} is not {what}")
-    return float(found.group(1)) * units[found.group(2)]
 
 
 def preview(message: Message) -> str:

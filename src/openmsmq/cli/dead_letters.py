@@ -18,7 +18,7 @@ from openmsmq.admin.selection import Chosen, Criteria, Selection, search, select
 from openmsmq.cli import asking
 from openmsmq.cli.connection import connected
 from openmsmq.cli.editing import changes_options, edit_in_editor
-from openmsmq.cli.numbers import COUNT
+from openmsmq.cli.numbers import COUNT, LIFETIME
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.selecting import SelectionOptions, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message
@@ -102,8 +102,8 @@ def dlq_show(qm: QueueManager, queue: str | None, criteria: Criteria, count: int
 @dlq.command("return")
 @_queue_option
 @selection_options
-@click.option("--ttl", type=click.IntRange(min=1), help="New time limit to be received, in seconds from now.")
-@click.option("--reach-ttl", type=click.IntRange(min=1), help="New time limit to reach the queue, in seconds from now.")
+@click.option("--ttl", type=LIFETIME, help="New time limit to be received, in seconds from now.")
+@click.option("--reach-ttl", type=LIFETIME, help="New time limit to reach the queue, in seconds from now.")
 @_transaction
 @connected
 def dlq_return(

@@ -28,7 +28,7 @@ from openmsmq.actions.table import (
     default_of,
 )
 from openmsmq.cli.asking import confirm
-from openmsmq.cli.numbers import COUNT
+from openmsmq.cli.numbers import COUNT, Amount, amount
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.places import Place, new_password, password_stdin_option, place_options
 
@@ -171,11 +171,13 @@ def _parameter(field: Any, spelling: Spelling, kind: inspect.Type, demanded: boo
     options = [word for word in words if word.startswith("-")]
     if isinstance(kind, inspect.BoolType):
         return click.option(*options, name, is_flag=True, help=described)
-    metavar = words[-1] if words[-1] not in options else None
+    metavar, type_ = words[-1] if words[-1] not in options else None, _type(field, kind)
+    if isinstance(type_, Amount):
+        described = f"{described.rstrip('.')}: {type_.examples}."
     if field.required and demanded:  # `default=None` would be a value for click
-        return click.option(*options, name, metavar=metavar, type=_type(field, kind), required=True, help=described)
+        return click.option(*options, name, metavar=metavar, type=type_, required=True, help=described)
     return click.option(
-        *options, name, metavar=metavar, type=_type(field, kind), default=default,
+        *options, name, metavar=metavar, type=type_, default=default,
         show_default=default not in (None, "*"), help=described,
     )  # fmt: skip
 
@@ -184,11 +186,14 @@ def _type(field: Any, kind: inspect.Type) -> click.ParamType[Any]:
     """Return the click type for the schema of a field. It checks words and ranges; the action checks the rest."""
     if isinstance(kind, inspect.UnionType):
         (kind,) = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+    amount_of = ""
     while isinstance(kind, inspect.Metadata):
-        kind = kind.type
+        amount_of, kind = (kind.extra or {}).get("amount", amount_of), kind.type
     if isinstance(kind, inspect.LiteralType):
         return click.Choice(words_of(field.type))
     if isinstance(kind, inspect.IntType):
+        if amount_of:
+            return amount(amount_of, kind.ge, kind.le)
         return click.IntRange(kind.ge, kind.le)
     return click.UUID if isinstance(kind, inspect.UUIDType) else click.STRING
 

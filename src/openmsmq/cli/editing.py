@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from openmsmq.admin.editing import MessageEdits, document, edited
+from openmsmq.cli.numbers import LIFETIME
 from openmsmq.model.message import Message
 from openmsmq.model.text import printable_json
 
@@ -22,9 +23,9 @@ _OPTIONS = (
         "--set-body", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="New body from a file."
     ),
     click.option("--priority", type=click.IntRange(0, 7), help="New priority."),
-    click.option("--ttl", type=click.IntRange(min=1), help="New time limit to be received, in seconds from now."),
+    click.option("--ttl", type=LIFETIME, help="New time limit to be received, in seconds from now."),
     click.option(
-        "--reach-ttl", type=click.IntRange(min=1), help="New time limit to reach the queue, in seconds from now."
+        "--reach-ttl", type=LIFETIME, help="New time limit to reach the queue, in seconds from now."
     ),
 )
 

@@ -25,7 +25,7 @@ from openmsmq.cli.connection import (
     server_options,
 )
 from openmsmq.cli.message_files import Export, MessageImport
-from openmsmq.cli.numbers import COUNT, PORT, SECONDS
+from openmsmq.cli.numbers import COUNT, LIFETIME, PORT, SECONDS
 from openmsmq.cli.output import echo, json_option, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message, write_body
@@ -65,9 +65,9 @@ _BATCH = 200  # messages in one transaction when many are moved
 )
 @click.option("--transaction", is_flag=True, help="Send in a transaction.")
 @click.option("--raw", is_flag=True, help="Send the text as UTF-8 bytes, not as a VT_BSTR string.")
-@click.option("--ttl", type=click.IntRange(min=1), help="Seconds until the message expires if nobody receives it.")
+@click.option("--ttl", type=LIFETIME, help="Seconds until the message expires if nobody receives it.")
 @click.option(
-    "--reach-ttl", type=click.IntRange(min=1), help="Seconds until the message expires if it has not reached its queue."
+    "--reach-ttl", type=LIFETIME, help="Seconds until the message expires if it has not reached its queue."
 )
 @click.option("--response-queue", default="", help="Format name.")
 @click.option(
@@ -300,10 +300,12 @@ def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
 @protocol_option
 @connected
 def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protocol: ProtocolWord) -> None:
-    """Write all messages as JSON lines to FILE or standard output: every property, the body in base64.
+    """Write all messages as JSON lines to FILE or standard output (-): every property, the body in base64.
 
     Removes no message.
     """
+    if file == Path("-"):
+        file = None
     if resume and file is None:
         raise click.UsageError("--resume requires FILE")
     written = Export(file) if resume and file is not None else None

@@ -20,12 +20,10 @@ from openmsmq.admin.selection import (
     Selection,
     SelectionToken,
     act,
-    parse_age,
-    parse_size,
     parse_token,
     select,
 )
-from openmsmq.cli.numbers import COUNT
+from openmsmq.cli.numbers import AGE, COUNT, SIZE
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import MessageClass
@@ -54,7 +52,6 @@ def _class_of(text: str) -> int:
     return known[text.upper()] if text.upper() in known else find_reason(text).code
 
 
-_AGE, _SIZE = _parsed(parse_age), _parsed(parse_size)
 _CRITERIA = (
     click.option("--id", "ids", multiple=True, help="Message identifier, as peek shows it; may be repeated."),
     click.option("--find", help="Text in the label or the body, or at least 8 characters of the identifier."),
@@ -68,11 +65,11 @@ _CRITERIA = (
     ),
     click.option("--meant-for", help="Text in the format name of the destination."),
     click.option(
-        "--older", callback=_AGE, metavar="TIME", help="Minimum time in the queue: 90 (seconds), 10m, 2h, 3d."
+        "--older", type=AGE, help="Minimum time in the queue: 90 (seconds), 10m, 2h, 3d."
     ),
-    click.option("--newer", callback=_AGE, metavar="TIME", help="Maximum time in the queue."),
-    click.option("--larger", callback=_SIZE, metavar="BYTES", help="Minimum body size in bytes: 4096, 64k, 2m."),
-    click.option("--smaller", callback=_SIZE, metavar="BYTES", help="Maximum body size in bytes: 4096, 64k, 2m."),
+    click.option("--newer", type=AGE, help="Maximum time in the queue."),
+    click.option("--larger", type=SIZE, help="Minimum body size in bytes: 4096, 64k, 2m."),
+    click.option("--smaller", type=SIZE, help="Maximum body size in bytes: 4096, 64k, 2m."),
     click.option("--text", help="Text in the body."),
 )
 _BOUNDS = (
