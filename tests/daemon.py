@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import fork_server
 import openmsmq
-from openmsmq.server.config import STANDARD_PORTS
+from openmsmq.server.allowed_values import STANDARD_PORTS
 from tallies import tally
 from waiting import START
 from waiting import eventually as eventually

@@ -69,7 +69,7 @@ def test_an_export_makes_another_queue_manager_identical(pair: tuple[Daemon, Dae
 
 
 def test_an_export_without_secrets_contains_none(pair: tuple[Daemon, Daemon]) -> None:
-    document = json.loads(run_at(pair[0], "definitions", "export", "--local"))
+    document = json.loads(run_at(pair[0], "definitions", "export", "-", "--local"))
     assert "nt_hash" not in json.dumps(document)
     assert "users" not in json.loads(run_at(pair[0], "definitions", "export"))
 

@@ -12,7 +12,7 @@ import pytest
 from command_line import invoke
 from openmsmq.cli import connection, root
 from openmsmq.cli.commands import COMMANDS, load
-from openmsmq.server import config, loading
+from openmsmq.server import allowed_values, loading
 
 # Runs the command line like a process, and prints the loaded modules as the last line.
 PROGRAM = """
@@ -72,7 +72,7 @@ def test_a_mistyped_command_gets_a_hint() -> None:
 
 
 def test_levels_and_variables_are_those_of_the_daemons_configuration() -> None:
-    assert tuple(config.LEVELS) == connection.LEVELS
+    assert tuple(allowed_values.LEVELS) == connection.LEVELS
     assert set(loading.CLIENT_VARIABLES) == root._USUAL_VARIABLES
 
 

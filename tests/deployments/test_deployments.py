@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from openmsmq.server.config import STANDARD_PORTS, Configuration
+from openmsmq.server.allowed_values import STANDARD_PORTS
+from openmsmq.server.config import Configuration
 from openmsmq.server.loading import load
 from requirements import program
 

@@ -53,7 +53,7 @@ COMMANDS = {
     "domain": CommandSpec("domain", "Join or leave a domain, and check what is configured and what is missing."),
     "export": CommandSpec(
         "messages",
-        "Write all messages as JSON lines to FILE or standard output: every property, the body in base64.",
+        "Write all messages as JSON lines to FILE or standard output (-): every property, the body in base64.",
     ),
     "fsck": CommandSpec(
         "service",

@@ -25,7 +25,7 @@ STANDARD_PORT = 2103  # of the protocol qmcomm
 _THIS_MACHINE = "localhost"
 _HERE = (_THIS_MACHINE, "127.0.0.1", "::1")
 _PATIENCE = 3.0  # seconds that a queue manager of this machine may take to accept a connection
-# default of openmsmq.server.config, which is slow to import
+# words of openmsmq.server.allowed_values, which is slow to import
 LEVELS = ("none", "connect", "packet", "integrity", "privacy")
 
 protocol_option = click.option(
@@ -196,6 +196,6 @@ def login_of(address: Address, level: str | None) -> dict[str, Any]:
 
 
 def _protection(level: str) -> AuthLevel:
-    from openmsmq.server import config
+    from openmsmq.server import allowed_values
 
-    return config.LEVELS[level]
+    return allowed_values.LEVELS[level]

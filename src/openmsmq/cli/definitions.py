@@ -28,7 +28,7 @@ from openmsmq.admin.definitions_schema import DefinitionsError, parse
 from openmsmq.admin.http_requests import ApiError
 from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.connection import Address, connect, level_option, server_options
-from openmsmq.cli.output import echo, json_option, print_json
+from openmsmq.cli.output import echo, json_option, output_file, print_json
 from openmsmq.cli.places import Actions, AdminTarget, http_options
 from openmsmq.model.text import counted, printable_json
 
@@ -70,11 +70,11 @@ def _side(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @definitions.command("export")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@output_file
 @click.option("--secrets", is_flag=True, help="Include password hashes, which are as sensitive as passwords.")
 @_side
 def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> None:
-    """Write definitions as JSON to FILE or standard output, always in the same order.
+    """Write definitions as JSON to FILE or standard output (-), always in the same order.
 
     Exit code 1 if you may not read a queue or its permissions; the others are written.
     """

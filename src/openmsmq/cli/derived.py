@@ -193,6 +193,7 @@ def _type(field: Any, kind: inspect.Type) -> click.ParamType[Any]:
         return click.Choice(words_of(field.type))
     if isinstance(kind, inspect.IntType):
         if amount_of:
+            assert kind.ge is not None and kind.le is not None, field.name
             return amount(amount_of, kind.ge, kind.le)
         return click.IntRange(kind.ge, kind.le)
     return click.UUID if isinstance(kind, inspect.UUIDType) else click.STRING

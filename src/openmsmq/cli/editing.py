@@ -24,9 +24,7 @@ _OPTIONS = (
     ),
     click.option("--priority", type=click.IntRange(0, 7), help="New priority."),
     click.option("--ttl", type=LIFETIME, help="New time limit to be received, in seconds from now."),
-    click.option(
-        "--reach-ttl", type=LIFETIME, help="New time limit to reach the queue, in seconds from now."
-    ),
+    click.option("--reach-ttl", type=LIFETIME, help="New time limit to reach the queue, in seconds from now."),
 )
 
 

@@ -26,7 +26,7 @@ from openmsmq.cli.connection import (
 )
 from openmsmq.cli.message_files import Export, MessageImport
 from openmsmq.cli.numbers import COUNT, LIFETIME, PORT, SECONDS
-from openmsmq.cli.output import echo, json_option, progress, report
+from openmsmq.cli.output import echo, json_option, output_file, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message, write_body
 from openmsmq.client.dead_letters import Forwarding, sendable, walk
@@ -66,9 +66,7 @@ _BATCH = 200  # messages in one transaction when many are moved
 @click.option("--transaction", is_flag=True, help="Send in a transaction.")
 @click.option("--raw", is_flag=True, help="Send the text as UTF-8 bytes, not as a VT_BSTR string.")
 @click.option("--ttl", type=LIFETIME, help="Seconds until the message expires if nobody receives it.")
-@click.option(
-    "--reach-ttl", type=LIFETIME, help="Seconds until the message expires if it has not reached its queue."
-)
+@click.option("--reach-ttl", type=LIFETIME, help="Seconds until the message expires if it has not reached its queue.")
 @click.option("--response-queue", default="", help="Format name.")
 @click.option(
     "--admin-queue", default="", help="Format name of the administration queue; all acknowledgments are requested."
@@ -295,7 +293,7 @@ def _limited(messages: Iterable[Message], count: int) -> Iterator[Message]:
 
 @click.command()
 @click.argument("queue")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@output_file
 @click.option("--resume", is_flag=True, help="Append to FILE the messages that it does not contain yet.")
 @protocol_option
 @connected
@@ -304,8 +302,6 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
 
     Removes no message.
     """
-    if file == Path("-"):
-        file = None
     if resume and file is None:
         raise click.UsageError("--resume requires FILE")
     written = Export(file) if resume and file is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import combining, east_asian_width
 from uuid import UUID
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the changes, without making them.")
+#: FILE, or None for standard output.
+output_file = click.argument(
+    "file", type=click.Path(dir_okay=False, path_type=Path), required=False,
+    callback=lambda _, __, file: None if file == Path("-") else file,
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document per line.")
 
 # characters that rich would interpret as markup

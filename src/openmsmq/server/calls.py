@@ -21,9 +21,9 @@ from openmsmq.protocols.fast_path import FastPath
 from openmsmq.protocols.message_security import MessageSecurity
 from openmsmq.protocols.public_queues import PublicQueues
 from openmsmq.protocols.xnremote import XnRemote
+from openmsmq.server.allowed_values import LEVELS, ConfigurationError
 from openmsmq.server.auditing import Logins
 from openmsmq.server.automation import AutomationObjects
-from openmsmq.server.config import LEVELS, ConfigurationError
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import served
 from openmsmq.server.logins import acceptor_of, login_at_peers, service_name

@@ -1,820 +1,258 @@
-"""The settings of the daemon, their allowed values, and values derived from them. `loading` reads them."""
+"""The configuration of the daemon: settings whose values are allowed, alone and together. `loading` reads it."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-import socket
-from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
-from pathlib import Path
-from typing import Any, Final
-from urllib.parse import urlsplit
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from msrpc.rpc.pdu import AuthLevel
-from msrpc.rpc.sockets import DEAD_PEER, LEAST_DEAD_PEER
+from msrpc.rpc.sockets import LEAST_DEAD_PEER
 from openmsmq.admin.alarms import CONDITIONS, OF_QUEUES, parse_thresholds
-from openmsmq.admin.audit import FILES, MEGABYTES
-from openmsmq.admin.naming import format_name_of
-from openmsmq.gateways.openid import OpenIdSettings, is_safe_url
+from openmsmq.gateways.openid import is_safe_url
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
-from openmsmq.model.names import PublicFormatName, Suffix, parse_format_name, parse_path_name
-from openmsmq.model.security import sid_bytes
+from openmsmq.model.errors import IllegalFormatName
+from openmsmq.model.names import parse_format_name
 from openmsmq.oletx.structures import LONGEST_NAME
 from openmsmq.processes.logs import FORMATTERS
-from openmsmq.protection.policy import CryptoPolicy
-from openmsmq.protocols.remote_read_security import RemoteReadSecurity
-from openmsmq.protocols.transaction_security import TransactionSecurity
 from openmsmq.queueing.machine import Machine
-from openmsmq.queueing.outgoing_queues import ForeignSite
+from openmsmq.server.allowed_values import (
+    DIRECTORIES,
+    LEVELS,
+    LOGINS,
+    NAME_CHANGES,
+    NEW_QUEUE_ACCESS,
+    PEER_LOGINS,
+    STANDARD_PORTS,
+    TRANSACTION_LEVELS,
+    ConfigurationError,
+    check,
+    is_domain_sid,
+    is_host,
+    is_url,
+)
+from openmsmq.server.daemon_settings import DaemonSettings
 
-LEVELS = {
-    "none": AuthLevel.NONE,
-    "connect": AuthLevel.CONNECT,
-    "packet": AuthLevel.PKT,
-    "integrity": AuthLevel.PKT_INTEGRITY,
-    "privacy": AuthLevel.PKT_PRIVACY,
-}
-STANDARD_PORT = 2103  # of qmcomm
-STANDARD_PORTS = {
-    "endpoint_mapper_port": 135, "rpc_port": STANDARD_PORT, "message_port": 1801, "peer_message_port": 1801,
-    "ping_port": 3527, "flight_port": 18020, "web_port": 18021,
-    "arrow_port": 18022,
+__all__ = ["Configuration", "ConfigurationError"]
+
+_WORDS: Final = {
+    "minimum_level": LEVELS, "new_queue_access": NEW_QUEUE_ACCESS, "name_change": NAME_CHANGES,
+    "directory_provider": DIRECTORIES, "log_level": ("debug", "info", "warning", "error"), "log_format": FORMATTERS,
+    "peer_login": PEER_LOGINS, "distributed_transactions": TRANSACTION_LEVELS,
+    "alarm_mail_tls": ("starttls", "tls", "none"),
 }  # fmt: skip
-LOGINS = ("kerberos", "ntlm", "winbind")
-NEW_QUEUE_ACCESS = ("auto", "everyone", "owner")
-PEER_LOGINS = ("ntlm", "kerberos")
-TRANSACTION_LEVELS = ("off", "none", "incoming", "mutual", "on")
-DIRECTORIES = ("sqlite", "active-directory", "none")
-NAME_CHANGES = ("ask", "moved", "copied")
 
 
-_COUNTS = (
-    "max_queues", "max_queues_per_owner", "max_outgoing_queues", "max_connections", "max_connections_per_peer",
-    "max_com_objects", "max_com_objects_per_peer", "max_com_megabytes", "max_com_megabytes_per_peer",
-    "max_sessions", "max_sessions_per_peer",
+class _Range(NamedTuple):
+    """A range of numbers, and the text that describes it. Without `highest` it has no upper end."""
+
+    lowest: float
+    highest: float | None
+    text: str
+
+
+def _least(lowest: int, unit: str = "") -> _Range:
+    return _Range(lowest, None, f"{lowest} {unit} or more" if unit else f"{lowest} or more")
+
+
+_QUOTA: Final = _Range(0, INFINITE, f"0 to {INFINITE} kilobytes")
+_RANGES: Final = {
+    "port_offset": _least(0), "machine_quota": _QUOTA, "journal_quota": _QUOTA,
+    **dict.fromkeys((
+        "max_queues", "max_queues_per_owner", "max_outgoing_queues", "max_connections", "max_connections_per_peer",
+        "max_com_objects", "max_com_objects_per_peer", "max_com_megabytes", "max_com_megabytes_per_peer",
+        "max_sessions", "max_sessions_per_peer", "checkpoint_megabytes", "audit_megabytes",
+    ), _least(1)),
+    "time_to_reach_queue": _Range(1, INFINITE - 1, f"1 to {INFINITE - 1} seconds"),
+    "stage_time_limit": _least(180, "seconds"), "minimum_free_megabytes": _least(0),
+    "shutdown_grace_seconds": _least(0), "dead_peer_seconds": _least(LEAST_DEAD_PEER),
+    **{condition.setting: _Range(0, None, f"0 or more {condition.unit}") for condition in CONDITIONS},
+    "metrics_queues": _Range(0, 1000, "0 to 1000"),
+}  # fmt: skip
+
+#: Settings that are given together or not at all; the second one is named if one is missing.
+_PAIRS: Final = (
+    ("peer_user", "peer_password_file"), ("flight_certificate", "flight_key"), ("web_certificate", "web_key"),
+    ("oidc_issuer", "oidc_client_id"),
 )  # fmt: skip
-
-
-class ConfigurationError(Exception):
-    """A setting is unknown or has a value that is not allowed; the message names both."""
-
-
 _ADDRESS: Final = re.compile(r"[^\s@,;<>\"\\]+@[^\s@,;<>\"\\]+")
 _MAIL_SERVER: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:\d{1,5})?")
 
+#: Whether a setting has an allowed value: condition, setting, value, what is allowed.
+_Checked = tuple[bool, str, object, str]
+
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
-    """All settings. Ports of 0 let the system choose."""
-
-    data_dir: Path = field(default=Path("/var/lib/openmsmq"), metadata={"help": "directory of queues and messages"})
-    listen: str = field(default="127.0.0.1", metadata={"help": "address to listen on"})
-    port_offset: int = field(default=0, metadata={"help": "added to standard ports, not to given ones"})
-    endpoint_mapper_port: int | None = field(
-        default=None, metadata={"help": "port of the endpoint mapper; default: 135 plus port_offset"}
-    )
-    rpc_port: int | None = field(
-        default=None, metadata={"help": "port of qmcomm and qmcomm2; default: 2103 plus port_offset"}
-    )
-    message_port: int | None = field(
-        default=None, metadata={"help": "port for messages of other queue managers; default: 1801 plus port_offset"}
-    )
-    peer_message_port: int | None = field(
-        default=None,
-        metadata={"help": "port where other queue managers take messages; default: 1801 plus port_offset"},
-    )
-    ping: bool = field(
-        default=False,
-        metadata={"help": "answer pings of other queue managers, and ping these before connecting (UDP)"},
-    )
-    ping_port: int | None = field(
-        default=None, metadata={"help": "UDP port of pings, here and elsewhere; default: 3527 plus port_offset"}
-    )
-    computer_name: str = field(default="", metadata={"help": "name in path names; default: the host's"})
-    aliases: str = field(
-        default="", metadata={"help": "further names of this machine in path names, separated by commas"}
-    )
-    name_change: str = field(
-        default="ask",
-        metadata={
-            "help": "how to treat a computer name that differs from the store's: ask (do not start), moved (the queue "
-            "manager was renamed and keeps its old names), copied (another queue manager keeps the old name, and this "
-            "one gets a new identifier)"
-        },
-    )
-    take_over: bool = field(
-        default=False,
-        metadata={
-            "help": "take the store over from a daemon that still owns it or whose state is unknown; that daemon ends "
-            "with exit code 75. For cluster managers, which ensure that only one node starts"
-        },
-    )
-    directory_provider: str = field(
-        default="sqlite",
-        metadata={
-            "help": "where public queues, distribution lists and certificates are kept: sqlite (a file), "
-            "active-directory (the domain that kerberos_keytab is of), or none (workgroup mode)"
-        },
-    )
-    directory_path: Path | None = field(
-        default=None,
-        metadata={
-            "help": "the file of the directory, which queue managers of one machine may share; default: "
-            "directory.sqlite in the data directory"
-        },
-    )
-    directory_controllers: str = field(
-        default="",
-        metadata={
-            "help": "domain controllers for active-directory by DNS name, separated by commas: the next one is asked "
-            "when one does not answer"
-        },
-    )
-    directory_domain: str = field(
-        default="",
-        metadata={
-            "help": "domain by its DNS name, whose controllers DNS has, those of this machine's site first; used where "
-            "directory_controllers names none"
-        },
-    )
-    directory_account: str = field(
-        default="",
-        metadata={"help": "account of this machine for active-directory; default: the computer name and $"},
-    )
-    users_file: Path | None = field(default=None, metadata={"help": "users; default: users.json in the data directory"})
-    logins: str = field(
-        default="ntlm",
-        metadata={
-            "help": "how callers may log in, separated by commas; the first counts that a client offers: ntlm (users "
-            "of users_file), kerberos (accounts of the domain), winbind (these by NTLM; of two accounts "
-            "of one name the first of ntlm and winbind counts)"
-        },
-    )
-    kerberos_keytab: Path | None = field(
-        default=None, metadata={"help": "the keys of this machine's account in the domain, for kerberos"}
-    )
-    kerberos_principal: str = field(
-        default="",
-        metadata={
-            "help": "the only service that tickets may be for, as host/mq1.example.com; default: all in the keytab"
-        },
-    )
-    domain_administrators: str = field(
-        default="",
-        metadata={"help": "SIDs of users and groups of the domain that are administrators here, separated by commas"},
-    )
-    allow_anonymous: bool | None = field(
-        default=None, metadata={"help": "serve unauthenticated callers; default: only on loopback"}
-    )
-    anonymous_is_administrator: bool = field(
-        default=False, metadata={"help": "let unauthenticated callers administer the queue manager"}
-    )
-    system_queue_readers: str = field(
-        default="",
-        metadata={
-            "help": "who may read dead-letter queues and the machine journal besides administrators: users, SIDs, "
-            "accounts of the domain as EXAMPLE\\\\alice, everyone, anonymous, authenticated; separated by commas"
-        },
-    )
-    time_to_reach_queue: int = field(
-        default=345600, metadata={"help": "default time to reach the queue of messages to other machines, in seconds"}
-    )
-    minimum_level: str = field(
-        default="none", metadata={"help": f"minimum authentication level of calls: {', '.join(LEVELS)}"}
-    )
-    interface_levels: str = field(
-        default="", metadata={"help": "higher levels for some interfaces: qmcomm2=privacy,qmmgmt=integrity"}
-    )
-    allow_nonauthenticated_rpc: bool = field(
-        default=False, metadata={"help": "let clients in workgroups read from other machines without authentication"}
-    )
-    remote_read_deny_workgroup_client: bool = field(
-        default=False, metadata={"help": "refuse clients in workgroups even if allow_nonauthenticated_rpc is set"}
-    )
-    remote_read_allow_none_security_client: bool = field(
-        default=False,
-        metadata={"help": "allow reading without authentication from queues that Anonymous Logon may read"},
-    )
-    machine_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for all queues"})  # D-244
-    journal_quota: int = field(default=INFINITE, metadata={"help": "kilobytes for the machine journal"})
-    new_queue_access: str = field(
-        default="auto",
-        metadata={
-            "help": "what Everyone may do with a new queue that is created without permissions: auto (of a domain "
-            "user: see it; of others: all on loopback, and beyond it see and send), everyone (all), or owner (see "
-            "and send)"
-        },
-    )
-    max_queues: int = field(default=100_000, metadata={"help": "private queues, in all"})
-    max_queues_per_owner: int = field(
-        default=10_000, metadata={"help": "private queues of one owner; administrators have no limit"}
-    )
-    max_outgoing_queues: int = field(default=16_384, metadata={"help": "outgoing queues"})
-    max_connections: int = field(default=8192, metadata={"help": "RPC connections, in all"})
-    max_connections_per_peer: int = field(
-        default=4096, metadata={"help": "RPC connections from one host; on loopback all clients are one host"}
-    )
-    max_sessions: int = field(default=4096, metadata={"help": "sessions with other queue managers, in all"})
-    max_sessions_per_peer: int = field(
-        default=1024, metadata={"help": "sessions with other queue managers on one host"}
-    )
-    routing_file: Path | None = field(
-        default=None, metadata={"help": "TOML file with queue managers, sites and routing links"}
-    )
-    report_messages: bool = field(
-        default=False, metadata={"help": "send reports of messages that are traced on their way (MSMQ's pTrace)"}
-    )
-    report_queue: str = field(
-        default="",
-        metadata={"help": "format name PUBLIC=... of the queue for reports of traced messages that are sent here"},
-    )
-    trust_sender_identifiers: bool = field(
-        default=False,
-        metadata={"help": "let the SID in a message of another queue manager decide about access, though unproved"},
-    )
-    trust_queue_manager_identifiers: bool = field(
-        default=False,
-        metadata={
-            "help": "send messages for PRIVATE= queues to any peer claiming their queue manager's identifier, also "
-            "from another address than before"
-        },
-    )
-    com_level: str = field(
-        default="",
-        metadata={
-            "help": "minimum authentication level for automation objects over DCOM; default: none on loopback, "
-            "otherwise integrity"
-        },
-    )
-    com_ping_seconds: float = field(
-        default=120.0, metadata={"help": "how often DCOM clients ping; who does not for three periods is gone"}
-    )
-    max_com_objects: int = field(default=100_000, metadata={"help": "automation objects, in all"})
-    max_com_objects_per_peer: int = field(default=16_384, metadata={"help": "automation objects of one user of a host"})
-    max_com_megabytes: int = field(
-        default=512, metadata={"help": "MiB of messages that automation objects hold, in all"}
-    )
-    max_com_megabytes_per_peer: int = field(
-        default=128, metadata={"help": "MiB of messages that automation objects of one user of a host hold"}
-    )
-    com_callback_hosts: str = field(
-        default="",
-        metadata={
-            "help": "hosts where event sinks may be besides the client's own, separated by commas: names or addresses "
-            "as clients publish them. Only there does peer_user log in"
-        },
-    )
-    peers: str = field(
-        default="",
-        metadata={"help": "where other queue managers are: NAME=host,NAME=host:port (of calls); default: by name"},
-    )
-    peer_login: str = field(
-        default="ntlm",
-        metadata={
-            "help": "how to log in at other queue managers: ntlm (peer_user), kerberos (this machine's account, by "
-            "kerberos_keytab; their service is host/ and their name)"
-        },
-    )
-    distributed_transactions: str = field(
-        default="off",
-        metadata={
-            "help": "partners allowed in transactions over several machines (OleTx, as with a Microsoft DTC): off (no "
-            "partners), none (any partner, not authenticated), incoming (partners that log in), mutual (partners that "
-            "log in as "
-            "their computer, and prove it when called), on (mutual with peer_login = kerberos, otherwise none)"
-        },
-    )
-    peer_user: str = field(default="", metadata={"help": "user at other queue managers; default: anonymous"})
-    peer_domain: str = field(default="", metadata={"help": "domain of peer_user"})
-    peer_password_file: Path | None = field(default=None, metadata={"help": "file with the password of peer_user"})
-    minimum_free_megabytes: int = field(
-        default=64, metadata={"help": "free disk space below which no messages are accepted (0: no limit)"}
-    )
-    checkpoint_megabytes: int = field(default=256, metadata={"help": "minimum log size between checkpoints"})
-    flight: bool = field(default=False, metadata={"help": "serve Arrow Flight too, for data pipelines"})
-    flight_port: int | None = field(
-        default=None, metadata={"help": "port of Arrow Flight; default: 18020 plus port_offset"}
-    )
-    flight_certificate: Path | None = field(
-        default=None, metadata={"help": "PEM file for TLS on the Flight port; default: plain text, on loopback only"}
-    )
-    flight_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of flight_certificate"})
-    arrow_port: int | None = field(
-        default=None,
-        metadata={
-            "help": "port of Arrow streams for the Spark connector, served with Arrow Flight; default: 18022 plus "
-            "port_offset"
-        },
-    )
-    web: bool = field(default=False, metadata={"help": "serve the HTTP API, metrics and the console"})
-    web_listen: str = field(default="", metadata={"help": "address of the HTTP server; default: 127.0.0.1"})
-    web_port: int | None = field(
-        default=None, metadata={"help": "port of the HTTP server; default: 18021 plus port_offset"}
-    )
-    web_certificate: Path | None = field(
-        default=None, metadata={"help": "PEM file for HTTPS; default: plain text, on loopback only"}
-    )
-    web_key: Path | None = field(default=None, metadata={"help": "PEM file with the key of web_certificate"})
-    web_hosts: str = field(
-        default="",
-        metadata={"help": "names by which browsers reach the HTTP server, besides those of the machine, separated by "
-                          "commas"},
-    )  # fmt: skip
-    oidc_issuer: str = field(
-        default="",
-        metadata={"help": "issuer URL of the OpenID Connect provider for logins to the console; default: none"},
-    )
-    oidc_client_id: str = field(default="", metadata={"help": "identifier of this client at oidc_issuer"})
-    oidc_client_secret_file: Path | None = field(
-        default=None, metadata={"help": "file with the client secret for oidc_issuer; default: a public client"}
-    )
-    oidc_user_claim: str = field(
-        default="preferred_username", metadata={"help": "claim of the ID token with the name of the user"}
-    )
-    metrics_queues: int = field(
-        default=0,
-        metadata={"help": "number of queues of which /metrics has figures by name, those with most messages (0: none)"},
-    )
-    backup_directory: Path | None = field(
-        default=None, metadata={"help": "where backups go that administrators start by HTTP; default: none are"}
-    )
-    stage_time_limit: int = field(
-        default=3600,
-        metadata={"help": "seconds without a keep-alive after which a data pipeline's stages are dropped"},
-    )
-    foreign_site: tuple[ForeignSite, ...] = field(
-        default=(),
-        metadata={"help": "sites without Message Queuing: tables with identifier, name, machines", "file_only": True},
-    )
-    security: CryptoPolicy = field(
-        default=CryptoPolicy(),
-        metadata={"help": "what signatures and encryption of messages are accepted: a table", "file_only": True},
-    )
-    alarm_disk_megabytes: int = field(
-        default=1024, metadata={"help": "alarm with less free on the disk of the data directory (0: never)"}
-    )
-    alarm_quota_percent: int = field(
-        default=90, metadata={"help": "alarm when so much of a quota is used, of the machine or a queue (0: never)"}
-    )
-    alarm_sync_milliseconds: int = field(
-        default=1000, metadata={"help": "alarm when a sync of the disk takes as long (0: never)"}
-    )
-    alarm_dead_letters: int = field(
-        default=100, metadata={"help": "alarm when at least this many dead letters come within ten minutes (0: never)"}
-    )
-    alarm_oldest_seconds: int = field(
-        default=86400, metadata={"help": "alarm when the first message of a queue has waited for so long (0: never)"}
-    )
-    alarm_outgoing_seconds: int = field(
-        default=900, metadata={"help": "alarm when messages wait for another machine and none leaves (0: never)"}
-    )
-    alarm_in_doubt_seconds: int = field(
-        default=300,
-        metadata={"help": "alarm when a transaction is in doubt, or its commit unconfirmed, for this long (0: never)"},
-    )
-    alarm_relay_seconds: int = field(
-        default=900,
-        metadata={"help": "alarm when a relay with remaining messages moves none for this long (0: never)"},
-    )
-    alarm_relay_refused: int = field(
-        default=1, metadata={"help": "alarm when this many messages of a relay are refused (0: never)"}
-    )
-    alarm_peer_seconds: int = field(
-        default=300,
-        metadata={"help": "alarm when a machine whose queues are fetched does not answer for this long (0: never)"},
-    )
-    alarm_by_queue: str = field(
-        default="",
-        metadata={"help": "thresholds of single queues for quota, oldest and outgoing: orders:oldest=60,bills:quota=0"},
-    )
-    alarm_queue: str = field(default="", metadata={"help": "queue that gets a message for each alarm; default: none"})
-    alarm_webhook: str = field(
-        default="",
-        metadata={"help": "URL to which alarms are posted by the HTTP server's process; default: none", "url": True},
-    )
-    alarm_webhook_key_file: Path | None = field(
-        default=None, metadata={"help": "file with the key that signs what is posted to alarm_webhook"}
-    )
-    alarm_mail_to: str = field(
-        default="", metadata={"help": "addresses that get alarms by e-mail, separated by commas; default: none"}
-    )
-    alarm_mail_from: str = field(default="", metadata={"help": "address of the sender; default: openmsmq@ the machine"})
-    alarm_mail_server: str = field(
-        default="localhost", metadata={"help": "mail server, HOST or HOST:PORT; default port 587, 465 or 25 by its TLS"}
-    )
-    alarm_mail_tls: str = field(
-        default="starttls", metadata={"help": "TLS with the mail server: starttls, tls (from the first byte), or none"}
-    )
-    alarm_mail_user: str = field(default="", metadata={"help": "user at the mail server; default: no login"})
-    alarm_mail_password_file: Path | None = field(
-        default=None, metadata={"help": "file with the password of alarm_mail_user"}
-    )
-    trace_endpoint: str = field(
-        default="",
-        metadata={"help": "URL of an OpenTelemetry collector (OTLP over HTTP) for traces of transfers; default: none"},
-    )
-    audit: bool = field(default=True, metadata={"help": "keep a log of who changes what (audit.jsonl)"})
-    audit_required: bool = field(
-        default=False, metadata={"help": "refuse changes that can't be recorded in the audit log"}
-    )
-    audit_megabytes: int = field(
-        default=MEGABYTES, metadata={"help": f"size of one file of the audit log; there are {FILES} at most"}
-    )
-    shutdown_grace_seconds: int = field(default=1, metadata={"help": "seconds to wait for pending calls at shutdown"})
-    dead_peer_seconds: int = field(
-        default=DEAD_PEER,
-        metadata={"help": "seconds without a TCP acknowledgment after which a client's connection is closed"},
-    )
-    log_level: str = field(default="info", metadata={"help": "debug, info, warning or error"})
-    log_format: str = field(default="text", metadata={"help": "text, or json: a document a line, for collectors"})
-    # Setting -> file, environment or option; a setting that is missing here has its default.
-    source_of: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={"internal": True})
+class Configuration(DaemonSettings):
+    """Settings that have been checked. Raises ConfigurationError."""
 
     def __post_init__(self) -> None:
-        check(self.minimum_level in LEVELS, "minimum_level", self.minimum_level, f"one of {', '.join(LEVELS)}")
-        access = self.new_queue_access
-        check(access in NEW_QUEUE_ACCESS, "new_queue_access", access, f"one of {', '.join(NEW_QUEUE_ACCESS)}")
-        check(self.name_change in NAME_CHANGES, "name_change", self.name_change, f"one of {', '.join(NAME_CHANGES)}")
-        logins = self.logins_in_order
-        known = bool(logins) and len(set(logins)) == len(logins) and set(logins) <= set(LOGINS)
-        check(known, "logins", self.logins, f"one or more of {', '.join(LOGINS)}, each once")
-        given = "kerberos" not in logins or self.kerberos_keytab is not None
-        check(given, "kerberos_keytab", self.kerberos_keytab, "a file, because logins has kerberos; see docs/domain.md")
-        for sid in self.domain_administrator_sids:
-            check(_is_domain_sid(sid), "domain_administrators", sid, "SIDs of a domain, as S-1-5-21-1-2-3-512")
-        provider = self.directory_provider
-        check(provider in DIRECTORIES, "directory_provider", provider, f"one of {', '.join(DIRECTORIES)}")
-        wanted = "given, because directory_provider is active-directory; see docs/domain.md"
-        given = provider != "active-directory" or bool(self.controllers or self.directory_domain)
-        check(given, "directory_controllers", self.directory_controllers, wanted + "; or directory_domain")
-        domain = self.directory_domain
-        check(not domain or is_host(domain), "directory_domain", domain, "the DNS name of a domain, as example.com")
-        given = provider != "active-directory" or self.kerberos_keytab is not None
-        check(given, "kerberos_keytab", self.kerberos_keytab, wanted)
-        for interface, level in self.levels_by_interface.items():
-            check(level in LEVELS, f"interface_levels ({interface})", level, f"one of {', '.join(LEVELS)}")
-        if self.com_level:
-            check(self.com_level in LEVELS, "com_level", self.com_level, f"one of {', '.join(LEVELS)}")
-        check(self.com_ping_seconds > 0, "com_ping_seconds", self.com_ping_seconds, "more than 0")
-        levels = ("debug", "info", "warning", "error")
-        check(self.log_level in levels, "log_level", self.log_level, f"one of {', '.join(levels)}")
-        check(self.log_format in FORMATTERS, "log_format", self.log_format, f"one of {', '.join(FORMATTERS)}")
-        for name in STANDARD_PORTS:
-            port = getattr(self, name)
-            check(port is None or 0 <= port <= 65535, name, port, "0 to 65535")
-            check(self.port(name, self.port_offset) <= 65535, "port_offset", self.port_offset, "ports to 65535")
-        check(self.port_offset >= 0, "port_offset", self.port_offset, "0 or more")
-        for name in ("machine_quota", "journal_quota"):
-            check(0 <= getattr(self, name) <= INFINITE, name, getattr(self, name), "0 to 4294967295 kilobytes")
-        for name in _COUNTS:
-            check(getattr(self, name) > 0, name, getattr(self, name), "1 or more")
-        seconds = self.time_to_reach_queue
-        check(0 < seconds < INFINITE, "time_to_reach_queue", seconds, "1 to 4294967294 seconds")
-        check(self.stage_time_limit >= 180, "stage_time_limit", self.stage_time_limit, "180 seconds or more")
-        check(self.minimum_free_megabytes >= 0, "minimum_free_megabytes", self.minimum_free_megabytes, "0 or more")
-        check(self.checkpoint_megabytes > 0, "checkpoint_megabytes", self.checkpoint_megabytes, "1 or more")
-        check(self.audit_megabytes > 0, "audit_megabytes", self.audit_megabytes, "1 or more")
-        check(self.audit or not self.audit_required, "audit", self.audit, "true, because audit_required is true")
-        check(self.shutdown_grace_seconds >= 0, "shutdown_grace_seconds", self.shutdown_grace_seconds, "0 or more")
-        least = self.dead_peer_seconds >= LEAST_DEAD_PEER
-        check(least, "dead_peer_seconds", self.dead_peer_seconds, f"{LEAST_DEAD_PEER} or more")
-        for condition in CONDITIONS:
-            threshold = getattr(self, condition.setting)
-            check(threshold >= 0, condition.setting, threshold, f"0 or more {condition.unit}")
-        check(0 <= self.metrics_queues <= 1000, "metrics_queues", self.metrics_queues, "0 to 1000")
-        check(self.alarm_quota_percent <= 100, "alarm_quota_percent", self.alarm_quota_percent, "0 to 100")
-        self._check_telling()
-        backups, data = self.backup_directory, self.data_dir.resolve()
-        is_outside = backups is None or not backups.resolve().is_relative_to(data)
-        check(is_outside, "backup_directory", backups, "outside of the data directory, of which backups are made")
-        for alias in self.alias_names:
-            check(is_host(alias), "aliases", alias, "computer names, separated by commas")
-        for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
-            consistent = self.allow_anonymous is not False or not getattr(self, name)
-            check(consistent, name, True, "false, because allow_anonymous is false")
-        self._check_foreign_sites()
-        valid = not self.report_queue or self.report_queue_identifier
-        check(bool(valid), "report_queue", self.report_queue, "PUBLIC= and the GUID of a public queue")
-        self.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
-        check(self.peer_login in PEER_LOGINS, "peer_login", self.peer_login, f"one of {', '.join(PEER_LOGINS)}")
-        known = self.distributed_transactions in TRANSACTION_LEVELS
-        check(
-            known, "distributed_transactions", self.distributed_transactions, f"one of {', '.join(TRANSACTION_LEVELS)}"
-        )
-        short = self.distributed_transactions == "off" or len(self.machine_name) <= LONGEST_NAME
-        check(short, "distributed_transactions", self.distributed_transactions,
-              f"off, because the computer name {self.machine_name} has more than {LONGEST_NAME} characters; see "
-              "computer_name")  # fmt: skip
-        named = not self.computer_name or (is_host(self.computer_name) and "." not in self.computer_name)
-        check(
-            named and len(self.computer_name) <= 63, "computer_name", self.computer_name,
-            "a name of at most 63 characters, without dots and characters that queue names give a meaning",
-        )  # fmt: skip
-        given = self.peer_login != "kerberos" or self.kerberos_keytab is not None
-        check(given, "kerberos_keytab", self.kerberos_keytab, "a file, because peer_login is kerberos")
-        alone = self.peer_login != "kerberos" or not self.peer_user
-        check(alone, "peer_user", self.peer_user, "none, because peer_login is kerberos")
-        given = bool(self.peer_user) == bool(self.peer_password_file)
-        check(given, "peer_password_file", self.peer_password_file, "given if and only if peer_user is")
-        given = bool(self.flight_certificate) == bool(self.flight_key)
-        check(given, "flight_key", self.flight_key, "given if and only if flight_certificate is")
-        try:
-            ipaddress.ip_address(self.listen)
-        except ValueError:
-            check(self.listen == "localhost", "listen", self.listen, "an IPv4 or IPv6 address, or localhost")
-        given = bool(self.web_certificate) == bool(self.web_key)
-        check(given, "web_key", self.web_key, "given if and only if web_certificate is")
-        try:
-            ipaddress.ip_address(self.web_address)
-        except ValueError:
-            check(False, "web_listen", self.web_listen, "an IPv4 or IPv6 address")
-        safe = not self.web or self.web_on_loopback or self.web_certificate is not None
-        check(safe, "web_certificate", self.web_certificate, "a file, because passwords would travel as text")
-        safe = not self.flight or self.on_loopback or self.flight_certificate is not None
-        check(safe, "flight_certificate", self.flight_certificate, "a file, because passwords would travel as text")
-
-    def _check_telling(self) -> None:
-        """Check the destinations of alarms."""
-        try:
-            parse_format_name(self.alarm_queue_name or "DIRECT=OS:.\\private$\\none")
-        except IllegalFormatName:
-            check(False, "alarm_queue", self.alarm_queue, "the name of a queue, a path name or a format name")
-        for name in ("alarm_webhook", "trace_endpoint"):
-            url = getattr(self, name)
-            check(not url or _is_url(url), name, url, "a URL that begins with http:// or https://")
-        for name in ("alarm_webhook", "alarm_mail_to"):
-            served = self.web or not getattr(self, name)
-            check(served, name, getattr(self, name), "unset, because web is not set, whose process sends it")
-        try:
-            parse_thresholds(self.alarm_by_queue)
-        except ValueError:
-            check(False, "alarm_by_queue", self.alarm_by_queue, "QUEUE:ALARM=VALUE, separated by commas; "
-                  f"the alarms are {', '.join(OF_QUEUES)}")  # fmt: skip
-        self._check_mail()
-        self._check_openid()
-
-    def _check_openid(self) -> None:
-        issuer = self.oidc_issuer
-        safe = is_safe_url(issuer) and not {"?", "#"} & set(issuer)
-        check(not issuer or safe, "oidc_issuer", issuer, "a URL that begins with https:// (http:// on loopback)")
-        check(not issuer or self.web, "oidc_issuer", issuer, "unset, because web is not set")
-        given = bool(issuer) == bool(self.oidc_client_id)
-        check(given, "oidc_client_id", self.oidc_client_id, "given if and only if oidc_issuer is")
-        check(bool(issuer) or self.oidc_client_secret_file is None, "oidc_client_secret_file",
-              self.oidc_client_secret_file, "unset, because oidc_issuer is not set")  # fmt: skip
-        check(bool(self.oidc_user_claim), "oidc_user_claim", self.oidc_user_claim, "the name of a claim")
-
-    def _check_mail(self) -> None:
-        addresses = [*self.alarm_mail_recipients, *([self.alarm_mail_from] if self.alarm_mail_from else [])]
-        known = all(_ADDRESS.fullmatch(address) for address in addresses)
-        check(known, "alarm_mail_to", ", ".join(addresses), "addresses such as night@example.org, separated by commas")
-        choices = ("starttls", "tls", "none")
-        check(self.alarm_mail_tls in choices, "alarm_mail_tls", self.alarm_mail_tls, f"one of {', '.join(choices)}")
-        check(
-            bool(_MAIL_SERVER.fullmatch(self.alarm_mail_server)), "alarm_mail_server", self.alarm_mail_server,
-            "HOST or HOST:PORT",
-        )  # fmt: skip
-        logs_in = bool(self.alarm_mail_user) == (self.alarm_mail_password_file is not None)
-        check(logs_in, "alarm_mail_user", self.alarm_mail_user, "set together with alarm_mail_password_file")
-        hidden = not self.alarm_mail_user or self.alarm_mail_tls != "none"
-        check(hidden, "alarm_mail_tls", self.alarm_mail_tls, "starttls or tls, because alarm_mail_user has a password")
-
-    def _check_foreign_sites(self) -> None:
-        identifiers = [str(site.identifier) for site in self.foreign_site]
-        machines = [machine.lower() for site in self.foreign_site for machine in site.machines]
-        for values, what in ((identifiers, "identifier"), (machines, "machines")):
-            twice = next((value for value in values if values.count(value) > 1), None)
-            check(twice is None, f"foreign_site ({what})", twice, "in one site only, once")
-        here = Machine(self.machine_name, b"")
-        own = next((machine for machine in machines if here.is_local(machine)), None)
-        check(own is None, "foreign_site (machines)", own, "other machines than this one")
-
-    @property
-    def hosts_of_peers(self) -> dict[str, tuple[str, int]]:
-        """Lower-case computer name -> host and port. Raises ConfigurationError."""
-        hosts = {}
-        for part in (part.strip() for part in self.peers.split(",") if part.strip()):
-            name, separator, address = part.partition("=")
-            host, port = _host_and_port(address.strip())
-            valid = bool(separator and name.strip() and host) and port.isdecimal() and 0 < int(port) <= 65535
-            check(valid, "peers", part, "NAME=host, NAME=host:port, NAME=IPv6 address or NAME=[IPv6 address]:port, "
-                  "separated by commas")  # fmt: skip
-            hosts[name.strip().lower()] = (host, int(port))
-        return hosts
-
-    @property
-    def report_queue_identifier(self) -> bytes:
-        """The GUID in `report_queue`, 16 bytes; empty if it is not the name of a public queue."""
-        try:
-            name = parse_format_name(self.report_queue)
-        except IllegalFormatName:
-            return b""
-        if not isinstance(name, PublicFormatName) or name.suffix is not Suffix.NONE:
-            return b""
-        return name.guid.bytes_le
-
-    @property
-    def levels_by_interface(self) -> dict[str, str]:
-        """Interface name -> level; `none` where none is given."""
-        pairs = [part.partition("=") for part in self.interface_levels.split(",") if part.strip()]
-        return {name.strip(): level.strip() for name, _, level in pairs}
-
-    def minimum_level_of(self, interface: str) -> AuthLevel:
-        """Return the level that callers of one interface must have negotiated, at least.
-
-        RemoteRead requires privacy off loopback unless configured otherwise ([MS-MQRR] 3.1.4.2, note 19).
-        """
-        default = "privacy" if interface == "RemoteRead" and not self.on_loopback else "none"
-        return LEVELS[self.levels_by_interface.get(interface, default)]
-
-    @property
-    def callback_hosts(self) -> frozenset[str]:
-        """`com_callback_hosts`."""
-        return frozenset(host.strip() for host in self.com_callback_hosts.split(",") if host.strip())
-
-    @property
-    def minimum_com_level(self) -> AuthLevel:
-        """Return the level that callers of automation objects must have negotiated: integrity, unless they are
-        local."""
-        return LEVELS[self.com_level or ("none" if self.on_loopback else "integrity")]
-
-    @property
-    def transaction_security(self) -> TransactionSecurity | None:
-        """Return who may take part in distributed transactions; None if they are off."""
-        chosen = self.distributed_transactions
-        if chosen == "on":
-            chosen = "mutual" if self.peer_login == "kerberos" else "none"
-        return None if chosen == "off" else TransactionSecurity(chosen)
-
-    @property
-    def remote_read_security(self) -> RemoteReadSecurity:
-        return RemoteReadSecurity(
-            self.allow_nonauthenticated_rpc,
-            self.remote_read_deny_workgroup_client,
-            self.remote_read_allow_none_security_client,
-        )
-
-    def described(self) -> dict[str, dict[str, Any]]:
-        """Return each setting with its value and source, as text. No secrets are shown: passwords and keys are in
-        files, and of a URL, whose path may be secret, only the host is shown."""
-        return {
-            item.name: {
-                "value": _shown(item, getattr(self, item.name)),
-                "source": self.source_of.get(item.name, "default"),
-            }
-            for item in fields(self)
-            if item.name != "source_of"
-        }
-
-    def changed(self) -> dict[str, Any]:
-        """Return the settings that differ from their defaults, for the audit log."""
-        return {name: entry["value"] for name, entry in self.described().items() if entry["source"] != "default"}
-
-    @property
-    def alarm_thresholds(self) -> dict[str, int]:
-        """Return condition of an alarm -> threshold; 0 for never."""
-        return {condition.name: getattr(self, condition.setting) for condition in CONDITIONS}
-
-    @property
-    def alarm_mail_recipients(self) -> list[str]:
-        """The addresses that get alarms."""
-        return [address for part in self.alarm_mail_to.split(",") if (address := part.strip())]
-
-    @property
-    def alarm_mail_sender(self) -> str:
-        """The address of the sender."""
-        return self.alarm_mail_from or f"openmsmq@{self.machine_name}"
-
-    @property
-    def alarm_queue_name(self) -> str:
-        """The format name of the queue that gets alarms; empty for none."""
-        return format_name_of(self.alarm_queue) if self.alarm_queue else ""
-
-    @property
-    def on_loopback(self) -> bool:
-        return self.listen == "localhost" or ipaddress.ip_address(self.listen).is_loopback
-
-    @property
-    def accepts_anonymous(self) -> bool:
-        return self.on_loopback if self.allow_anonymous is None else self.allow_anonymous
-
-    @property
-    def machine_name(self) -> str:
-        return self.computer_name or socket.gethostname().partition(".")[0] or "localhost"
-
-    @property
-    def web_address(self) -> str:
-        return self.web_listen or "127.0.0.1"
-
-    @property
-    def web_on_loopback(self) -> bool:
-        return ipaddress.ip_address(self.web_address).is_loopback
-
-    @property
-    def web_shows_sums(self) -> bool:
-        """Whether all callers, including anonymous ones, may see sums over all queues in metrics."""
-        return self.accepts_anonymous and (self.web_on_loopback or self.allow_anonymous is True)
-
-    @property
-    def web_host_names(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.web_hosts.split(",") if name.strip())
-
-    @property
-    def openid(self) -> OpenIdSettings | None:
-        """Return the provider of logins by OpenID Connect; None without one."""
-        if not self.oidc_issuer:
-            return None
-        return OpenIdSettings(self.oidc_issuer, self.oidc_client_id, self.oidc_client_secret_file, self.oidc_user_claim)
-
-    @property
-    def logins_in_order(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.logins.split(",") if name.strip())
-
-    @property
-    def domain_administrator_sids(self) -> frozenset[str]:
-        return frozenset(sid.strip().upper() for sid in self.domain_administrators.split(",") if sid.strip())
-
-    @property
-    def users_path(self) -> Path:
-        return self.users_file or self.data_dir / "users.json"
-
-    @property
-    def directory_file(self) -> Path:
-        return self.directory_path or self.data_dir / "directory.sqlite"
-
-    @property
-    def account_name(self) -> str:
-        """This machine's account in the domain."""
-        return self.directory_account or f"{self.machine_name.upper()}$"
-
-    @property
-    def controllers(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.directory_controllers.split(",") if name.strip())
-
-    @property
-    def alias_names(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.aliases.split(",") if name.strip())
-
-    def port(self, setting: str, offset: int) -> int:
-        """Return the port of a setting, or the standard port plus `offset`."""
-        given: int | None = getattr(self, setting)
-        return STANDARD_PORTS[setting] + offset if given is None else given
+        for checks in (
+            _values, _logins, _directory, _listeners, _queue_manager, _peers, _distributed_transactions, _alarms, _mail,
+            _openid,
+        ):  # fmt: skip
+            for checked in checks(self):
+                check(*checked)
 
 
-def _shown(item: Field[Any], value: Any) -> Any:
-    if "url" not in item.metadata or not value:
-        return value
-    url = urlsplit(value)
-    return f"{url.scheme}://{url.hostname}/…"
+def _values(given: DaemonSettings) -> Iterator[_Checked]:
+    """The values of single settings."""
+
+    def of(name: str) -> Any:
+        return getattr(given, name)
+
+    for name, words in _WORDS.items():
+        yield of(name) in words, name, of(name), _one_of(words)
+    for name, (lowest, highest, text) in _RANGES.items():
+        yield lowest <= of(name) and (highest is None or of(name) <= highest), name, of(name), text
+    yield given.com_ping_seconds > 0, "com_ping_seconds", given.com_ping_seconds, "more than 0"
+    yield given.alarm_quota_percent <= 100, "alarm_quota_percent", given.alarm_quota_percent, "0 to 100"
+    for name in STANDARD_PORTS:
+        yield of(name) is None or 0 <= of(name) <= 65535, name, of(name), "0 to 65535"
+        yield given.port(name, given.port_offset) <= 65535, "port_offset", given.port_offset, "ports to 65535"
+    for interface, level in given.levels_by_interface.items():
+        yield level in LEVELS, f"interface_levels ({interface})", level, _one_of(LEVELS)
+    yield not given.com_level or given.com_level in LEVELS, "com_level", given.com_level, _one_of(LEVELS)
+    for first, second in _PAIRS:
+        yield bool(of(first)) == bool(of(second)), second, of(second), f"given if and only if {first} is"
 
 
-def _is_url(text: str) -> bool:
+def _one_of(words: Any) -> str:
+    return f"one of {', '.join(words)}"
+
+
+def _logins(given: DaemonSettings) -> Iterator[_Checked]:
+    logins = given.logins_in_order
+    known = bool(logins) and len(set(logins)) == len(logins) and set(logins) <= set(LOGINS)
+    yield known, "logins", given.logins, f"one or more of {', '.join(LOGINS)}, each once"
+    keytab = given.kerberos_keytab
+    wanted = "a file, because logins has kerberos; see docs/domain.md"
+    yield "kerberos" not in logins or keytab is not None, "kerberos_keytab", keytab, wanted
+    for sid in given.domain_administrator_sids:
+        yield is_domain_sid(sid), "domain_administrators", sid, "SIDs of a domain, as S-1-5-21-1-2-3-512"
+    for name in ("allow_nonauthenticated_rpc", "remote_read_allow_none_security_client"):
+        consistent = given.allow_anonymous is not False or not getattr(given, name)
+        yield consistent, name, True, "false, because allow_anonymous is false"
+
+
+def _directory(given: DaemonSettings) -> Iterator[_Checked]:
+    in_domain = given.directory_provider == "active-directory"
+    wanted = "given, because directory_provider is active-directory; see docs/domain.md"
+    located = not in_domain or bool(given.controllers or given.directory_domain)
+    yield located, "directory_controllers", given.directory_controllers, wanted + "; or directory_domain"
+    domain = given.directory_domain
+    yield not domain or is_host(domain), "directory_domain", domain, "the DNS name of a domain, as example.com"
+    yield not in_domain or given.kerberos_keytab is not None, "kerberos_keytab", given.kerberos_keytab, wanted
+
+
+def _listeners(given: DaemonSettings) -> Iterator[_Checked]:
+    """Addresses, and certificates without which passwords would travel as text."""
+    local = given.listen == "localhost" or _is_address(given.listen)
+    yield local, "listen", given.listen, "an IPv4 or IPv6 address, or localhost"
+    yield _is_address(given.web_address), "web_listen", given.web_listen, "an IPv4 or IPv6 address"
+    wanted = "a file, because passwords would travel as text"
+    safe = not given.web or given.web_on_loopback or given.web_certificate is not None
+    yield safe, "web_certificate", given.web_certificate, wanted
+    safe = not given.flight or given.on_loopback or given.flight_certificate is not None
+    yield safe, "flight_certificate", given.flight_certificate, wanted
+
+
+def _is_address(text: str) -> bool:
     try:
-        url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname)
-    except ValueError:
-        return False
-
-
-def _is_domain_sid(text: str) -> bool:
-    try:
-        sid_bytes(text)
-    except ValueError:
-        return False
-    return text.startswith("S-1-5-21-")
-
-
-def is_host(text: str) -> bool:
-    """Whether a computer name or address is valid in a direct format name."""
-    try:
-        return parse_path_name(f"{text}\\private$\\q").computer == text
-    except IllegalQueuePathName:
-        return False
-
-
-def check(condition: bool, name: str, value: object, allowed: str) -> None:
-    if not condition:
-        raise ConfigurationError(f"{name} is {value!r}; allowed: {allowed}")
-
-
-def _host_and_port(address: str) -> tuple[str, str]:
-    """Split host and port, with the standard port as default. Returns empty strings for an invalid address."""
-    if address.startswith("["):
-        host, bracket, rest = address[1:].partition("]")
-        if not bracket or not _is_ipv6(host) or (rest and not rest.startswith(":")):
-            return "", ""
-        return host, rest[1:] if rest else str(STANDARD_PORT)
-    if address.count(":") > 1:  # IPv6 without brackets: it is unclear whether the last number is a port
-        return (address, str(STANDARD_PORT)) if _is_ipv6(address) else ("", "")
-    host, colon, port = address.partition(":")
-    return host.strip(), port if colon else str(STANDARD_PORT)
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
+        ipaddress.ip_address(text)
     except ValueError:
         return False
     return True
+
+
+def _queue_manager(given: DaemonSettings) -> Iterator[_Checked]:
+    """Names, files and other queue managers."""
+    yield given.audit or not given.audit_required, "audit", given.audit, "true, because audit_required is true"
+    backups = given.backup_directory
+    is_outside = backups is None or not backups.resolve().is_relative_to(given.data_dir.resolve())
+    yield is_outside, "backup_directory", backups, "outside of the data directory, of which backups are made"
+    for alias in given.alias_names:
+        yield is_host(alias), "aliases", alias, "computer names, separated by commas"
+    named = not given.computer_name or (is_host(given.computer_name) and "." not in given.computer_name)
+    wanted = "a name of at most 63 characters, without dots and characters that queue names give a meaning"
+    yield named and len(given.computer_name) <= 63, "computer_name", given.computer_name, wanted
+    valid = not given.report_queue or bool(given.report_queue_identifier)
+    yield valid, "report_queue", given.report_queue, "PUBLIC= and the GUID of a public queue"
+    identifiers = [str(site.identifier) for site in given.foreign_site]
+    machines = [machine.lower() for site in given.foreign_site for machine in site.machines]
+    for values, what in ((identifiers, "identifier"), (machines, "machines")):
+        twice = next((value for value in values if values.count(value) > 1), None)
+        yield twice is None, f"foreign_site ({what})", twice, "in one site only, once"
+    here = Machine(given.machine_name, b"")
+    own = next((machine for machine in machines if here.is_local(machine)), None)
+    yield own is None, "foreign_site (machines)", own, "other machines than this one"
+
+
+def _peers(given: DaemonSettings) -> Iterator[_Checked]:
+    given.hosts_of_peers  # noqa: B018 - raises for a value that is not allowed
+    by_domain = given.peer_login == "kerberos"
+    keytab = given.kerberos_keytab
+    yield not by_domain or keytab is not None, "kerberos_keytab", keytab, "a file, because peer_login is kerberos"
+    alone = not by_domain or not given.peer_user
+    yield alone, "peer_user", given.peer_user, "none, because peer_login is kerberos"
+
+
+def _distributed_transactions(given: DaemonSettings) -> Iterator[_Checked]:
+    chosen, name = given.distributed_transactions, given.machine_name
+    wanted = f"off, because the computer name {name} has more than {LONGEST_NAME} characters; see computer_name"
+    yield chosen == "off" or len(name) <= LONGEST_NAME, "distributed_transactions", chosen, wanted
+
+
+def _alarms(given: DaemonSettings) -> Iterator[_Checked]:
+    """The destinations of alarms and traces."""
+    wanted = "the name of a queue, a path name or a format name"
+    yield _is_format_name(given.alarm_queue_name), "alarm_queue", given.alarm_queue, wanted
+    for name in ("alarm_webhook", "trace_endpoint"):
+        url = getattr(given, name)
+        yield not url or is_url(url), name, url, "a URL that begins with http:// or https://"
+    for name in ("alarm_webhook", "alarm_mail_to"):
+        served = given.web or not getattr(given, name)
+        yield served, name, getattr(given, name), "unset, because web is not set, whose process sends it"
+    wanted = f"QUEUE:ALARM=VALUE, separated by commas; the alarms are {', '.join(OF_QUEUES)}"
+    yield _has_thresholds(given.alarm_by_queue), "alarm_by_queue", given.alarm_by_queue, wanted
+
+
+def _is_format_name(text: str) -> bool:
+    try:
+        parse_format_name(text or "DIRECT=OS:.\\private$\\none")
+    except IllegalFormatName:
+        return False
+    return True
+
+
+def _has_thresholds(text: str) -> bool:
+    try:
+        parse_thresholds(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _mail(given: DaemonSettings) -> Iterator[_Checked]:
+    addresses = [*given.alarm_mail_recipients, *([given.alarm_mail_from] if given.alarm_mail_from else [])]
+    known = all(_ADDRESS.fullmatch(address) for address in addresses)
+    wanted = "addresses such as night@example.org, separated by commas"
+    yield known, "alarm_mail_to", ", ".join(addresses), wanted
+    server = given.alarm_mail_server
+    yield bool(_MAIL_SERVER.fullmatch(server)), "alarm_mail_server", server, "HOST or HOST:PORT"
+    user = given.alarm_mail_user
+    logs_in = bool(user) == (given.alarm_mail_password_file is not None)
+    yield logs_in, "alarm_mail_user", user, "set together with alarm_mail_password_file"
+    wanted = "starttls or tls, because alarm_mail_user has a password"
+    yield not user or given.alarm_mail_tls != "none", "alarm_mail_tls", given.alarm_mail_tls, wanted
+
+
+def _openid(given: DaemonSettings) -> Iterator[_Checked]:
+    issuer, secret = given.oidc_issuer, given.oidc_client_secret_file
+    safe = is_safe_url(issuer) and not {"?", "#"} & set(issuer)
+    yield not issuer or safe, "oidc_issuer", issuer, "a URL that begins with https:// (http:// on loopback)"
+    yield not issuer or given.web, "oidc_issuer", issuer, "unset, because web is not set"
+    unset = "unset, because oidc_issuer is not set"
+    yield bool(issuer) or secret is None, "oidc_client_secret_file", secret, unset
+    yield bool(given.oidc_user_claim), "oidc_user_claim", given.oidc_user_claim, "the name of a claim"

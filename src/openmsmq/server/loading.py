@@ -20,7 +20,8 @@ from uuid import UUID
 from openmsmq.protection.policy import CryptoPolicy
 from openmsmq.queueing.outgoing_queues import ForeignSite
 from openmsmq.queueing.properties import MAXIMUM_LABEL
-from openmsmq.server.config import Configuration, ConfigurationError, check, is_host
+from openmsmq.server.allowed_values import check, is_host
+from openmsmq.server.config import Configuration, ConfigurationError
 
 _PREFIX = "OPENMSMQ_"
 # Variables that the client and the command line read.

@@ -20,8 +20,8 @@ from openmsmq.relaying.relay import Relay
 from openmsmq.relaying.relays import Relays
 from openmsmq.relaying.replies import redirect_reply
 from openmsmq.relaying.states import Direction
+from openmsmq.server.allowed_values import STANDARD_PORT
 from openmsmq.server.background import start_background_task
-from openmsmq.server.config import STANDARD_PORT
 from openmsmq.server.relay_reading import FAILURES, Fetched, RelayReader, RelaySource, is_away, opened
 from openmsmq.server.relay_sending import RelaySender, take_acknowledgments
 from openmsmq.server.relay_settling import settle

@@ -26,7 +26,7 @@ from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import HResult, MsmqError, error_for
 from openmsmq.protocols.proxies import HandedOver
 from openmsmq.queueing.descriptors import Accept
-from openmsmq.server.config import STANDARD_PORT
+from openmsmq.server.allowed_values import STANDARD_PORT
 
 ANSWER = 10.0  # time limit of a call in seconds
 Spawn = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
