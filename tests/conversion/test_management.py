@@ -52,9 +52,14 @@ def test_a_table_has_the_bytes_that_samba_writes() -> None:
         ("path_name", None, None),
         ("message_count", 1 << 40, 0xFFFFFFFF),
         ("eod_resend_time", 1 << 40, 0x7FFFFFFF),
+        (
+            "eod_source_info",
+            [("DIRECT=OS:a\\q", bytes(16), (1 << 64) - 1, 1, 1 << 31, 0)],
+            [dict(zip(COLUMNS, ("DIRECT=OS:a\\q", str(UUID(int=0)), (1 << 64) - 1, 1, 0x7FFFFFFF, 0), strict=True))],
+        ),
         ("next_hops", [], []),
         ("next_hops", ["IP=192.0.2.1"], ["IP=192.0.2.1"]),
-        ("eod_next_seq", (-1, 2, 1), {"identifier": -1, "number": 2, "previous": 1}),
+        ("eod_next_seq", ((1 << 64) - 1, 2, 1), {"identifier": (1 << 64) - 1, "number": 2, "previous": 1}),
         ("connection_history", [], []),
         (
             "connection_history",

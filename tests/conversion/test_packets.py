@@ -76,8 +76,8 @@ def test_every_property_arrives(message: Message) -> None:
 @given(messages.map(with_default_provider).map(listed), st.integers(0, 0xFFFFF), st.booleans(), st.booleans())
 def test_transactional_messages_keep_their_place(message: Message, number: int, first: bool, last: bool) -> None:
     transactional = replace(
-        message, priority=0, transaction_identifier=MACHINE + number.to_bytes(4, "little"), first_in_transaction=first,
-        last_in_transaction=last,
+        message, priority=0, delivery_guarantee=1, transaction_identifier=MACHINE + number.to_bytes(4, "little"),
+        first_in_transaction=first, last_in_transaction=last,
     )  # fmt: skip
     if transactional.transaction_identifier != NULL_IDENTIFIER:
         assert through_a_packet(transactional) == transactional
@@ -214,3 +214,15 @@ def test_every_pair_of_administration_and_response_queue_that_the_header_allows_
     else:
         expected = {NameType.PUBLIC: f"PUBLIC={UUID(bytes_le=ALIEN)}", NameType.DIRECT: "DIRECT=OS:x\\private$\\r"}
         assert read.response_queue_format_name == expected.get(response, "")
+
+
+@pytest.mark.parametrize(("delivery", "transaction"), [(0, 1), (1, 0), (2, 0), (3, 0)])
+def test_what_counts_as_recoverable_is_stored(delivery: int, transaction: int) -> None:
+    """[MS-MQMQ] 2.2.19.2: DM is 0 or 1, and 1 in a transaction."""
+    message = Message(
+        destination_queue_format_name="DIRECT=OS:here\\private$\\q", source_machine_identifier=MACHINE,
+        transaction_identifier=MACHINE + transaction.to_bytes(4, "little"),
+    )  # fmt: skip
+    packet = packet_of(message)
+    packet.message.user.delivery = delivery
+    assert message_of(packet, tells_level=True).delivery_guarantee == 1

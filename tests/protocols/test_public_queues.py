@@ -28,7 +28,7 @@ from openmsmq.queueing import locations
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.machine import MachineLimits
-from protocols.clients import Client, Pending, Server, queue_format, text_variant
+from protocols.clients import Client, Pending, Server, object_format, queue_format, text_variant
 from queueing.world import ALICE, BOB, MACHINE, World
 
 OWN = UUID(bytes_le=MACHINE.identifier)
@@ -331,6 +331,60 @@ def test_without_the_directory_objects_are_read_locally_and_changes_are_refused(
     run(test)
 
 
+def test_names_of_a_queue_of_another_machine_are_those_of_that_machine(run: Run) -> None:
+    async def test(here: ServerWithDirectory) -> None:
+        far = await here.elsewhere(security=default_queue_security(ALICE.sid).pack())
+        near = await here.public.create(".\\near", {}, ALICE)
+
+        async def directory_path(identifier: UUID) -> str:
+            return f"LDAP://CN={identifier}"
+
+        here.provider._real.directory_path = directory_path  # type: ignore[method-assign]
+        client = here.server.client()
+        wanted = [PropId.PROPID_Q_PATHNAME, PropId.PROPID_Q_PATHNAME_DNS, PropId.PROPID_Q_ADS_PATH]
+
+        async def names_of(record: QueueRecord) -> list[str | None]:
+            pending = client.start(
+                "R_QMGetObjectProperties", pObjectFormat=OBJECT_FORMAT(1, queue_format(str(public(record)))), cp=3,
+                aProp=[*wanted], apVar=[PROPVARIANT(vt=VarType.VT_NULL)] * 3,
+            )  # fmt: skip
+            return [variant.pwszVal for variant in (await answered(here, pending)).apVar]
+
+        assert await names_of(far) == [
+            "ELSEWHERE\\far", "elsewhere.example.com\\far", f"LDAP://CN={far.identifier}"
+        ]  # fmt: skip
+        assert await names_of(near) == ["HERE\\near", "here.example.com\\near", f"LDAP://CN={near.identifier}"]
+        here.provider.away = True
+        assert await names_of(near) == ["HERE\\near", "here.example.com\\near", ""]
+
+    run(test)
+
+
+def test_times_after_2038_are_shown_as_the_last_one(run: Run) -> None:
+    async def test(here: ServerWithDirectory) -> None:
+        here.world.now = 2_208_988_800_000  # 2040
+        client = here.server.client()
+        assert client.create().result == H.MQ_OK
+        answer = client.call(
+            "R_QMGetObjectProperties", pObjectFormat=object_format("q"), cp=2,
+            aProp=[PropId.PROPID_Q_CREATE_TIME, PropId.PROPID_Q_MODIFY_TIME], apVar=[PROPVARIANT(vt=1)] * 2,
+        )  # fmt: skip
+        assert [variant.lVal for variant in answer.apVar] == [0x7FFFFFFF] * 2
+
+    run(test)
+
+
+def test_a_path_name_among_the_properties_repeats_that_of_the_queue(run: Run) -> None:
+    async def test(here: ServerWithDirectory) -> None:
+        with pytest.raises(MsmqError) as refused:
+            await here.public.create(".\\one", {PropId.PROPID_Q_PATHNAME: ".\\two"}, ALICE)
+        assert refused.value.hresult == H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE
+        assert not here.registry.public
+        await here.public.create(".\\one", {PropId.PROPID_Q_PATHNAME: "HERE\\ONE"}, ALICE)
+
+    run(test)
+
+
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 
@@ -347,6 +401,32 @@ def test_a_remote_queue_opens_for_sending_and_is_redirected_for_reading(run: Run
         assert len(outgoing) == 1
         read = await answered(here, here.start_open(client, public(record), RECEIVE, lplpRemoteQueueName=""))
         assert (read.result, read.lplpRemoteQueueName) == (H.MQ_OK, "ELSEWHERE\\far")
+
+    run(test)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_queue_that_another_machine_has_just_created_here_is_opened(run: Run, direct: bool) -> None:
+    async def test(here: ServerWithDirectory) -> None:
+        guarded = default_queue_security(ALICE.sid).pack()
+        made = [
+            await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"HERE\\{name}", security=guarded))
+            for name in ("first", "second", "third")
+        ]
+        by_path = ["DIRECT=OS:.\\first", "DIRECT=OS:.\\second", "DIRECT=OS:.\\third"]
+        first, second, third = by_path if direct else [str(public(record)) for record in made]
+        client = here.server.client()
+        for name, access in ((first, RECEIVE), (second, SEND)):
+            opened = await answered(here, here.start_open(client, name, access))
+            assert opened.result == H.MQ_OK, name
+        remote = client.start(
+            "R_QMOpenRemoteQueue", pQueueFormat=queue_format(third), dwCallingProcessID=0, dwDesiredAccess=RECEIVE,
+            dwShareMode=0, pLicGuid=bytes(16), dwMQS=0,
+        )  # fmt: skip
+        assert (await answered(here, remote)).result == H.MQ_OK
+        assert {queue.name for queue in here.registry.public.values()} == {"first", "second", "third"}
+        missing = await answered(here, here.start_open(client, "DIRECT=OS:.\\missing", RECEIVE))
+        assert missing.result == H.MQ_ERROR_QUEUE_NOT_FOUND
 
     run(test)
 

@@ -241,7 +241,7 @@ def test_the_state_of_the_transport_is_reported(server: Server, client: Client) 
         ConnectionEvent(ConnectionStatus.ESTABLISHED, 1_700_000_001),
     ]
     transfer = found.transfer_info
-    transfer.eod_last_ack, transfer.eod_first_non_ack = SequenceInfo(-5, 2, 1), SequenceInfo(1 << 40, 3, 2)
+    transfer.eod_last_ack, transfer.eod_first_non_ack = SequenceInfo((1 << 64) - 5, 2, 1), SequenceInfo(1 << 40, 3, 2)
     transfer.eod_last_non_ack, transfer.eod_next_seq = SequenceInfo(6, 4, 3), SequenceInfo(7, 5, 4)
     transfer.eod_last_ack_time, transfer.eod_last_ack_count = 1_700_000_002, 9
     transfer.eod_no_ack_count = 11
@@ -256,7 +256,7 @@ def test_the_state_of_the_transport_is_reported(server: Server, client: Client) 
         {"status": 2, "time": 1_700_000_001, "error": 0, "addresses": []},
     ]  # fmt: skip
     assert {name: value for name, value in values.items() if name.startswith("eod")} == {
-        "eod_last_ack": {"identifier": -5, "number": 2, "previous": 1},
+        "eod_last_ack": {"identifier": (1 << 64) - 5, "number": 2, "previous": 1},
         "eod_first_non_ack": {"identifier": 1 << 40, "number": 3, "previous": 2},
         "eod_last_non_ack": {"identifier": 6, "number": 4, "previous": 3},
         "eod_next_seq": {"identifier": 7, "number": 5, "previous": 4},

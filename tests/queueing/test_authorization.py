@@ -10,12 +10,24 @@ from uuid import UUID
 import pytest
 
 import openmsmq
+from openmsmq.admin.machine_guard import MACHINE_FILE, machine_file
+from openmsmq.files.private import write_private
 from openmsmq.model import security
 from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.names import parse_format_name
+from openmsmq.model.sddl import from_sddl
 from openmsmq.model.security import SecurityDescriptor
-from openmsmq.queueing.authorization import GATES, SYSTEM, AccessTarget, Authorization, Caller, Owned, Right
+from openmsmq.queueing.authorization import (
+    GATES,
+    SYSTEM,
+    AccessTarget,
+    Authorization,
+    Caller,
+    DirectoryRecord,
+    Owned,
+    Right,
+)
 from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.outgoing_queues import ForeignSite
 from openmsmq.queueing.queue import Queue
@@ -150,3 +162,22 @@ def test_a_refusal_names_the_caller_by_name_or_by_sid() -> None:
         command = f"{said} may not create a queue .*: openmsmq machine grant {said} CreateQueue$"
         with pytest.raises(AccessDenied, match=command):
             authorization.authorize(caller, None, Right.CREATE_QUEUE)
+
+
+@pytest.mark.parametrize(("generic", "mask"), [
+    ("GA", MachineAccessMask.GENERIC_ALL), ("GR", MachineAccessMask.GENERIC_READ),
+    ("GW", MachineAccessMask.GENERIC_WRITE),
+])  # fmt: skip
+def test_generic_rights_on_a_machine_are_those_of_machines(tmp_path: Path, generic: str, mask: int) -> None:
+    """[MS-MQMQ] 2.2.23"""
+    write_private(tmp_path / MACHINE_FILE, f"O:BAG:BAD:(A;;{generic};;;{BOB.sid})".encode())
+    found = machine_file(tmp_path).value()
+    assert found is not None and found.dacl is not None
+    assert found.dacl[0].mask == mask
+    authorization, registry = Authorization(found), World().registry
+    reads = generic != "GW"
+    assert authorization.allows(BOB, registry.system_journal, Right.RECEIVE) is reads
+    assert authorization.allows(BOB, registry.dead_letters, Right.RECEIVE) is reads
+    assert authorization.allows(BOB, None, Right.CREATE_QUEUE) is (generic != "GR")
+    in_directory = DirectoryRecord(from_sddl(f"O:BAG:BAD:(A;;{generic};;;{BOB.sid})").pack(), "FAR", is_machine=True)
+    assert authorization.allows(BOB, in_directory, Right.CREATE_QUEUE) is (generic != "GR")

@@ -118,6 +118,7 @@ PROPERTY_RULES = [  # property, good value, bad value or None, may be given on c
     (P.PROPID_Q_TRANSACTION, 1, 2, True, False),
     (P.PROPID_Q_PATHNAME_DNS, "x", None, False, False),
     (P.PROPID_Q_MULTICAST_ADDRESS, "234.1.2.3:80", "1.2.3.4:80", True, True),
+    (P.PROPID_Q_MULTICAST_ADDRESS, "", "234.1.2.3:80,DIRECT=OS:x\\y", True, True),
     (P.PROPID_Q_ADS_PATH, "x", None, False, False),
 ]
 
@@ -204,6 +205,28 @@ def test_computed_properties(world: World) -> None:
     wanted = [P.PROPID_Q_PATHNAME, P.PROPID_Q_PATHNAME_DNS, P.PROPID_Q_ADS_PATH]
     values = world.manager.administration.get_properties(queue, list(wanted), ALICE)
     assert values == ["HERE\\private$\\q", "here.example.com\\private$\\q", ""]
+
+
+def test_after_a_rename_path_names_begin_with_the_new_name(world: World) -> None:
+    world.create("q", LABEL="kept")
+    renamed = replace(MACHINE, computer_name="THERE", qualified_name="there.example.com", aliases=frozenset(["here"]))
+    world.machine = renamed
+    for checkpoint in (False, True):
+        world.restart(checkpoint)
+        queue = world.queue("q")
+        wanted = [P.PROPID_Q_PATHNAME, P.PROPID_Q_PATHNAME_DNS, P.PROPID_Q_LABEL]
+        values = world.manager.administration.get_properties(queue, list(wanted), ALICE)
+        assert values == ["THERE\\private$\\q", "there.example.com\\private$\\q", "kept"]
+        assert queue.journal is not None and queue.journal.properties.path_name == "THERE\\private$\\q;journal"
+    assert world.open("DIRECT=OS:HERE\\private$\\q").queue is world.queue("q")
+
+
+def test_a_new_descriptor_is_a_change_of_the_queue(world: World) -> None:
+    queue = world.create()
+    created = queue.properties.modify_time
+    world.advance(5000)
+    world.manager.administration.set_security(queue, 4, SecurityDescriptor(dacl=()).pack(), ALICE)
+    assert world.queue().properties.modify_time == created + 5
 
 
 # -- rights ----------------------------------------------------------------------------------------------------

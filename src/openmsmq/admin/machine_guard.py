@@ -47,4 +47,4 @@ class MachineGuard:
 
 def machine_file(data_dir: Path) -> CachedFile[SecurityDescriptor | None]:
     """Return the cached file of a data directory; its value is None if the file does not exist."""
-    return CachedFile(data_dir / MACHINE_FILE, lambda data: from_sddl(data.decode()), None)
+    return CachedFile(data_dir / MACHINE_FILE, lambda data: from_sddl(data.decode()).of_machine(), None)

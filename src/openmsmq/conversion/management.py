@@ -18,9 +18,9 @@ from openmsmq.model.constants import VarType
 
 _VECTOR = 0x1000
 _VT_VARIANT = 12
-_SEQUENCE_INFO = struct.Struct("<qII")  # [MS-MQMQ] 2.2.5.1
+_SEQUENCE_INFO = struct.Struct("<QII")  # [MS-MQMQ] 2.2.5.1; SeqID as unsigned, whose upper half is a time (2.2.18.1.2)
 _UI4 = range(1 << 32)
-_I4 = range(-(1 << 31), 1 << 31)
+_I4_END = 1 << 31
 
 
 class Shape(NamedTuple):
@@ -78,8 +78,17 @@ def _unsigneds(values: Iterable[int]) -> PROPVARIANT:
     return PROPVARIANT(vt=VarType.VT_UI4 | _VECTOR, caul=CAUL(len(elements), elements))
 
 
+def _times(values: Iterable[int]) -> PROPVARIANT:
+    return _signeds(min(value, propvariants.LAST_TIME) for value in values)
+
+
+def _results(values: Iterable[int]) -> PROPVARIANT:
+    """Encode HRESULTs."""
+    return _signeds(int(value) - (1 << 32) if value >= _I4_END else int(value) for value in values)
+
+
 def _signeds(values: Iterable[int]) -> PROPVARIANT:
-    elements = [_signed(value) for value in values]
+    elements = list(values)
     return PROPVARIANT(vt=VarType.VT_I4 | _VECTOR, cal=CAL(len(elements), elements))
 
 
@@ -101,14 +110,6 @@ def _text_lists(values: Iterable[Iterable[str]]) -> PROPVARIANT:
     """Encode `VT_LPWSTR | VT_VECTOR | VT_VECTOR` of 2.3.12.25, which PROPVARIANT cannot express, as a vector of
     vectors."""
     return _variants([_texts(value) for value in values])
-
-
-def _signed(value: int) -> int:
-    """Convert to VT_I4: an HRESULT becomes negative, a time after 2038 becomes the maximum."""
-    value = int(value)  # membership of an enumeration value in a range would be a linear search
-    if value in _I4:
-        return value
-    return value - (1 << 32) if value in _UI4 else _I4[-1]
 
 
 def _sequence(value: tuple[int, int, int]) -> PROPVARIANT:
@@ -137,7 +138,7 @@ def _table(**columns: Callable[[Any], PROPVARIANT]) -> Shape:
 _TEXT = Shape(lambda value: propvariants.pack(VarType.VT_LPWSTR, value))
 _TEXTS = Shape(_texts)
 _COUNT = Shape(lambda value: propvariants.pack(VarType.VT_UI4, min(value, _UI4[-1])))
-_TIME = Shape(lambda value: propvariants.pack(VarType.VT_I4, min(value, _I4[-1])))
+_TIME = Shape(lambda value: propvariants.pack(VarType.VT_I4, value))
 _LARGE = Shape(lambda value: PROPVARIANT(vt=VarType.VT_I8, hVal=LARGE_INTEGER(value)))
 _SEQUENCE = Shape(_sequence, _read_sequence)
 
@@ -179,11 +180,11 @@ QUEUE_PROPERTIES: dict[str, ManagementProperty] = {
         24,
         _table(
             format_name=_texts, sender=_guids, sequence_identifier=_larges, sequence_number=_unsigneds,
-            last_access_time=_signeds, reject_count=_unsigneds,
+            last_access_time=_times, reject_count=_unsigneds,
         ),
     ),
     "connection_history": ManagementProperty(  # its addresses: deviation D-57
-        25, _table(status=_unsigneds, time=_signeds, error=_signeds, addresses=_text_lists)
+        25, _table(status=_unsigneds, time=_times, error=_results, addresses=_text_lists)
     ),
     "subqueue_count": ManagementProperty(26, _COUNT),
     "subqueue_names": ManagementProperty(27, _TEXTS),  # deviation D-49

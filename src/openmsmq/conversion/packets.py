@@ -168,7 +168,8 @@ def message_of(
         label=properties.label,
         body_type=properties.body_type,
         priority=0 if packed.transaction else base.priority,
-        delivery_guarantee=user.delivery,
+        # [MS-MQMQ] 2.2.19.2: 0 or 1, and 1 in a transaction; a message that counts as recoverable is stored
+        delivery_guarantee=int(bool(user.delivery or packed.transaction)),
         acknowledgements_requested=properties.acknowledge & 0xF,
         journaling_requested=user.negative_journaling * _NEGATIVE | user.positive_journaling * _POSITIVE,
         message_class=properties.message_class,

@@ -9,6 +9,7 @@ from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import PropId, VarType
 from openmsmq.model.errors import HResult, MsmqError
 
+LAST_TIME = 0x7FFFFFFF  # VT_I4, in 2038; later times are shown as this one
 _ATTRIBUTES = {
     VarType.VT_I1: "cVal",
     VarType.VT_UI1: "bVal",
@@ -43,10 +44,11 @@ QUEUE_PROPERTY_TYPES: dict[int, VarType] = {
 
 
 def pack(vt: VarType, value: Any) -> PROPVARIANT:
-    """Return a PROPVARIANT of type `vt` for an int, bool, str, a GUID (16 bytes) or, for VT_BLOB, bytes."""
+    """Return a PROPVARIANT of type `vt` for an int, bool, str, a GUID (16 bytes) or, for VT_BLOB, bytes. Values of
+    VT_I4 are times."""
     if vt is VarType.VT_BLOB:
         return PROPVARIANT(vt=vt, blob=BLOB(len(value), value))
-    return PROPVARIANT(vt=vt, **{_ATTRIBUTES[vt]: value})
+    return PROPVARIANT(vt=vt, **{_ATTRIBUTES[vt]: min(value, LAST_TIME) if vt is VarType.VT_I4 else value})
 
 
 def unpack(variant: PROPVARIANT) -> Any:

@@ -18,7 +18,7 @@ from openmsmq.model.errors import IllegalFormatName, IllegalQueuePathName
 
 MAXIMUM_QUEUE_NAME = 124  # WCHARs, MS-MQMQ 2.1.1
 MAXIMUM_COMPUTER_NAME = 256
-MAXIMUM_SUBQUEUE_NAME = 31  # WCHARs, [MS-MQRR] 2.2.5.3: SubQueueName has 32 with its terminator
+MAXIMUM_SUBQUEUE_NAME = 31  # WCHARs, [MS-MQRR] 2.2.5.3: SubQueueName has 32 with its terminator (D-252)
 MAXIMUM_FORMAT_NAME = 32 * 1024  # characters; enough for a multiple-element name with about 100 elements
 # Deviation D-30 from [MS-MQMQ] 2.1.1, which allows only visible ASCII characters.
 _EXCLUDED = re.compile(r'[\\;+,"\x00-\x1f\x7f\ud800-\udfff]')

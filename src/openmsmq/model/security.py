@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final
 
-from openmsmq.model.constants import QueueAccessMask, SecurityInformation
+from openmsmq.model.constants import MachineAccessMask, QueueAccessMask, SecurityInformation
 from openmsmq.model.errors import HResult, MsmqError
 
 EVERYONE = "S-1-1-0"
@@ -72,6 +72,7 @@ ACE_TYPES: Final = {
     0x12: AceType(Effect.NOTHING),  # resource attribute
     0x13: AceType(Effect.NOTHING),  # scoped policy
 }
+_SPECIFIC: Final = 0x0FFFFFFF  # all bits but those of generic rights
 _OTHER_TYPE: Final = AceType(Effect.NOTHING)
 INHERIT_ONLY_ACE = 0x08
 READ_CONTROL = 0x00020000
@@ -84,11 +85,16 @@ _SE_SELF_RELATIVE = 0x8000
 _HEADER = struct.Struct("<BBHIIII")
 _ACL = struct.Struct("<BBHHH")
 _ACE = struct.Struct("<BBHI")
-# Generic rights of an access mask ([MS-DTYP] 2.4.3) for queues.
-_GENERIC = {
+# Generic rights of an access mask ([MS-DTYP] 2.4.3) for queues and for machines.
+_GENERIC: Final[dict[int, int]] = {
     0x80000000: QueueAccessMask.GENERIC_READ,
     0x40000000: QueueAccessMask.GENERIC_WRITE,
     0x10000000: QueueAccessMask.GENERIC_ALL,
+}
+_GENERIC_OF_MACHINES: Final[dict[int, int]] = {
+    0x80000000: MachineAccessMask.GENERIC_READ,
+    0x40000000: MachineAccessMask.GENERIC_WRITE,
+    0x10000000: MachineAccessMask.GENERIC_ALL,
 }
 
 
@@ -170,6 +176,12 @@ class SecurityDescriptor:
             sacl=other.sacl if information & SecurityInformation.SACL else self.sacl,
         )
 
+    def of_machine(self) -> SecurityDescriptor:
+        """Return the descriptor of a machine with the generic rights of its entries replaced by those of [MS-MQMQ]
+        2.2.23; `specific` and `grants` would replace them by those of queues."""
+        aces = (replace(ace, mask=_with_rights(ace.mask, _GENERIC_OF_MACHINES) & _SPECIFIC) for ace in self.dacl or ())
+        return self if self.dacl is None else replace(self, dacl=tuple(aces))
+
     def grants(self, sids: Collection[str], wanted: int) -> bool:
         """Access check: whether `sids` get all bits of `wanted`. The first entry that denies a bit not yet granted ends
         it."""
@@ -205,7 +217,11 @@ def _subject(ace: Ace) -> str:
 
 def specific(mask: int) -> int:
     """Return a mask with the queue rights of its generic rights added."""
-    for generic, rights in _GENERIC.items():
+    return _with_rights(mask, _GENERIC)
+
+
+def _with_rights(mask: int, of_generic: dict[int, int]) -> int:
+    for generic, rights in of_generic.items():
         if mask & generic:
             mask |= rights
     return mask

@@ -59,8 +59,7 @@ async def get_properties(
     environment: Environment, guid: UUID, q: m.R_QMGetObjectProperties_Request, caller: Caller
 ) -> m.R_QMGetObjectProperties_Response:
     public_queues = environment.public_queues
-    found = public_queues.properties(await public_queues.record(guid, caller))
-    values = environment.manager.administration.values_of(found, q.aProp)
+    values = await public_queues.values_of(await public_queues.record(guid, caller), q.aProp)
     return m.R_QMGetObjectProperties_Response(apVar=pack_properties(q.aProp, values, q.apVar))
 
 

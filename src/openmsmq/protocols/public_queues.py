@@ -77,9 +77,23 @@ class PublicQueues:
         return any(
             isinstance(element, names.DistributionListFormatName)
             or (isinstance(element, names.PublicFormatName) and not self._manager.registry.is_local(element))
+            or self._unknown_path(element) is not None
             or self._lacks_keys(element)
             for element in elements
         )
+
+    def _unknown_path(self, name: names.FormatName) -> names.PathName | None:
+        """Return the path name in a direct format name of a public queue of this machine that is not known here; None
+        for other names."""
+        registry = self._manager.registry
+        if not isinstance(name, names.DirectFormatName) or name.is_http or not registry.is_local(name):
+            return None
+        queue = replace(name, suffix=names.Suffix.NONE, subqueue="")
+        try:
+            path = queue.path_name()
+        except IllegalQueuePathName:
+            return None
+        return path if path.kind == "public" and registry.local_queue(queue) is None else None
 
     def _lacks_keys(self, name: names.FormatName) -> bool:
         """Whether a format name is of another queue manager whose keys, needed to encrypt bodies, are not known."""
@@ -110,6 +124,8 @@ class PublicQueues:
                 await self._locate(element, access)
             elif isinstance(element, names.PrivateFormatName) and self._lacks_keys(element):
                 await self._learn_keys(element.guid)
+            elif (path := self._unknown_path(element)) is not None:
+                await self._locate_path(path)
         return expanded
 
     async def _expanded(self, name: names.FormatName) -> names.FormatName:
@@ -160,6 +176,16 @@ class PublicQueues:
                 name.guid, QueueLocation(record.path_name, record.base_priority, record.machine.bytes_le)
             )
             await self._learn_keys(record.machine)
+
+    async def _locate_path(self, path: names.PathName) -> None:
+        """Create a public queue of this machine that another machine has just created in the directory. If this fails,
+        opening reports that there is no such queue."""
+        try:
+            record = await self.directory.ask(lambda d: d.queue_at(str(self._canonical(path))))
+            if record.machine == self._own:
+                await self._follow(record.identifier)
+        except MsmqError as error:
+            logger.debug("%s was not found in the directory: %s", path, error)
 
     def path_elsewhere(self, name: names.FormatName) -> names.PathName | None:
         """Get Queue Path, 3.1.7.1.26, for a public queue of another machine that `resolve` has found; None
@@ -285,7 +311,7 @@ class PublicQueues:
                 return
             properties = self.properties(record)
             self._manager.administration.check_new_owner(properties, information, descriptor, caller)
-            after = with_security(properties, information, descriptor)
+            after = with_security(properties, information, descriptor, self._manager.clock() // 1000)
             await self._write(record, after)
 
     def properties(self, record: QueueRecord) -> QueueProperties:
@@ -332,11 +358,26 @@ class PublicQueues:
         await self.record(guid, caller)
         return await self.directory.ask(lambda d: d.directory_path(guid))
 
+    async def values_of(self, record: QueueRecord, propids: list[int]) -> list[Any]:
+        """Return the values of PROPIDs, in order. While the directory is unavailable, those of a queue of this machine
+        lack its LDAP path. Raises MsmqError."""
+        wanted = {queue_properties.rule_for(propid).attribute for propid in propids}
+        found = {}
+        try:
+            if "path_name_dns" in wanted:
+                found["path_name_dns"] = await self.qualified_path_name(record)
+            if "ads_path" in wanted:
+                found["ads_path"] = await self.directory.ask(lambda d: d.directory_path(record.identifier))
+        except MsmqError as error:
+            if error.hresult not in AWAY or record.machine != self._own:
+                raise
+        return self._manager.administration.values_of(self.properties(record), propids, found)
+
     # -- synchronization with the directory --------------------------------------------------------------------
 
     async def synchronize(self) -> None:
-        """Check Directory Online, 3.1.7.1.25: register this queue manager, and update its public queues from the
-        directory. Raises MsmqError; changes made before the error stay."""
+        """Check Directory Online, 3.1.7.1.25 (deviation D-251): register this queue manager, and update its public queues
+        from the directory. Raises MsmqError; changes made before the error stay."""
         async with self._changing:
             await self._register()
             for guid in await self.directory.ask(lambda d: d.deleted_queues(self._own)):

@@ -64,7 +64,9 @@ class QmComm(NdrInterface):
         """3.1.4.1: obsolete; raises the exception MQ_ERROR_ILLEGAL_OPERATION."""
         raise Fault(HResult.MQ_ERROR_ILLEGAL_OPERATION)
 
-    def R_QMOpenRemoteQueue(self, call: Call, q: m.R_QMOpenRemoteQueue_Request) -> m.R_QMOpenRemoteQueue_Response:
+    def R_QMOpenRemoteQueue(
+        self, call: Call, q: m.R_QMOpenRemoteQueue_Request
+    ) -> m.R_QMOpenRemoteQueue_Response | None:
         """3.1.4.2: opens a queue of this machine for a remote reader."""
         queue_format = present(q.pQueueFormat, "pQueueFormat")
         check(q.dwDesiredAccess in (Access.RECEIVE, Access.PEEK), f"dwDesiredAccess is {q.dwDesiredAccess:#x}")
@@ -76,8 +78,23 @@ class QmComm(NdrInterface):
             f"{name} can't be read",
             HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
         )
+        if self.environment.public_queues.needs(name):
+            self.answer_later(call, q, self._resolve_and_open_for_remote(call, name, Access(q.dwDesiredAccess), share))
+            return None
+        return self._open_for_remote(call, name, Access(q.dwDesiredAccess), share)
+
+    async def _resolve_and_open_for_remote(
+        self, call: Call, name: names.FormatName, access: Access, share: Share
+    ) -> m.R_QMOpenRemoteQueue_Response:
+        """Open a public queue of this machine that another machine has just created."""
+        await self.environment.public_queues.resolve(name, access)
+        return self._open_for_remote(call, name, access, share)
+
+    def _open_for_remote(
+        self, call: Call, name: names.FormatName, access: Access, share: Share
+    ) -> m.R_QMOpenRemoteQueue_Response:
         try:
-            descriptor = self._open(call, name, Access(q.dwDesiredAccess), share)
+            descriptor = self._open(call, name, access, share)
         except SharingViolation as error:
             raise MsmqError(HResult.STATUS_SHARING_VIOLATION, error.detail) from None
         self.manager.handles.hand_out(descriptor)

@@ -176,7 +176,7 @@ class RemoteRead(NdrInterface):
         """3.1.4.2. Failures are faults. The client's identifier and version are ignored."""
         check(q.dwAccess in (Access.RECEIVE, Access.PEEK), f"dwAccess is {q.dwAccess:#x}, allowed: 0x1 and 0x20")
         name = _name(q.pQueueFormat)
-        if q.pQueueFormat.m_qft == PUBLIC and self.environment.public_queues.needs(name):
+        if q.pQueueFormat.m_qft in (PUBLIC, DIRECT) and self.environment.public_queues.needs(name):
             self.answer_later(call, q, self._resolve_and_open(call, q, name))
             return None
         return m.R_OpenQueue_Response(pphContext=self._handle(call, self._open(call, q)))

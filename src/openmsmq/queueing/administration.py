@@ -84,10 +84,6 @@ class Administration:
                 detail=f"{path_name!r}: only private queues of this machine can be created, "
                 f"for example .\\private$\\{path.name}"
             )
-        if PropId.PROPID_Q_PATHNAME in values:
-            repeated = names.parse_path_name(values[PropId.PROPID_Q_PATHNAME])
-            if (repeated.kind, repeated.subqueue, repeated.name.lower()) != (path.kind, "", path.name.lower()):
-                raise IllegalPropertyValue(detail=f"PROPID_Q_PATHNAME {repeated} differs from {path}")
         # MS-MQMP 3.1.4.5: an invalid parameter is reported even if the queue exists.
         described = self._described(path, values, security, registry.machine.computer_name)
         self._check_new(path, caller)
@@ -155,6 +151,10 @@ class Administration:
         Raises MsmqError for an invalid value or descriptor."""
         if security:
             SecurityDescriptor.parse(security)
+        if PropId.PROPID_Q_PATHNAME in values:
+            repeated = names.parse_path_name(values[PropId.PROPID_Q_PATHNAME])
+            if (repeated.kind, repeated.subqueue, repeated.name.lower()) != (path.kind, "", path.name.lower()):
+                raise IllegalPropertyValue(detail=f"PROPID_Q_PATHNAME {repeated} differs from {path}")
         now = self._clock() // 1000
         canonical = names.PathName(computer, path.name, path.kind)
         properties = QueueProperties(str(canonical), instance=self._random(16), create_time=now, modify_time=now)
@@ -253,16 +253,14 @@ class Administration:
         self._only_private(queue)
         return self.values_of(queue.properties, propids)
 
-    def values_of(self, properties: QueueProperties, propids: list[int]) -> list[Any]:
-        """Return the values of PROPIDs, in order, of a queue of this machine. Raises MsmqError."""
-        machine = self._registry.machine
-        computed = {
-            # The stored path name may begin with an earlier name of the computer.
-            "path_name_dns": f"{machine.qualified_name}\\{properties.path_name.partition(chr(92))[2]}"
-            if machine.qualified_name
-            else "",
-            "ads_path": "",
-        }
+    def values_of(
+        self, properties: QueueProperties, propids: list[int], of_directory: Mapping[str, str] | None = None
+    ) -> list[Any]:
+        """Return the values of PROPIDs, in order. `of_directory` are names of a public queue that only the directory
+        knows; the default is for a queue of this machine. Raises MsmqError."""
+        domain_name = self._registry.machine.qualified_name
+        local_name = f"{domain_name}\\{properties.path_name.partition(chr(92))[2]}" if domain_name else ""
+        computed = {"path_name_dns": local_name, "ads_path": "", **(of_directory or {})}
         values = []
         for propid in propids:
             attribute = queue_properties.rule_for(propid).attribute
@@ -278,7 +276,7 @@ class Administration:
         if not rights:
             return
         self.check_new_owner(queue.properties, information, descriptor, caller)
-        after = with_security(queue.properties, information, descriptor)
+        after = with_security(queue.properties, information, descriptor, self._clock() // 1000)
         owner_only = information & _SECURITY_PARTS == SecurityInformation.OWNER
         self._update(queue, after, caller, "queue.owner" if owner_only else "queue.permissions")
 
@@ -349,14 +347,15 @@ def rights_to_change(information: int) -> list[Right]:
     return [*rights, Right.SET_PERMISSIONS] if parts & ~SecurityInformation.OWNER else rights
 
 
-def with_security(properties: QueueProperties, information: int, descriptor: bytes) -> QueueProperties:
-    """Return the properties with those parts of the descriptor replaced that `information` names. Raises MsmqError."""
+def with_security(properties: QueueProperties, information: int, descriptor: bytes, now: int) -> QueueProperties:
+    """Return the properties, modified `now` (seconds), with those parts of the descriptor replaced that `information`
+    names. Raises MsmqError."""
     current, given = SecurityDescriptor.parse(properties.security), SecurityDescriptor.parse(descriptor)
     if information & SecurityInformation.OWNER and given.owner is None:
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "the new descriptor has no owner")
     if information & SecurityInformation.GROUP and given.group is None:
         raise MsmqError(HResult.MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR, "the new descriptor has no group")
-    return properties._replace(security=current.merge(given, information).pack())
+    return properties._replace(security=current.merge(given, information).pack(), modify_time=now)
 
 
 def _differing(old: QueueProperties, new: QueueProperties) -> tuple[dict[str, Any], dict[str, Any]]:

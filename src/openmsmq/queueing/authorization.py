@@ -206,7 +206,10 @@ class Authorization:
         """Return the descriptor that applies: for a journal or subqueue that of its queue, for a target without a
         descriptor that of the machine."""
         if isinstance(target, DirectoryRecord):
-            return _parsed(target.security) if target.security else _UNGUARDED
+            if not target.security:
+                return _UNGUARDED
+            found = _parsed(target.security)
+            return found.of_machine() if target.is_machine else found
         guard = _guard_of(target)
         if guard is None:
             return self.machine

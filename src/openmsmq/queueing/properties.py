@@ -10,7 +10,7 @@ from openmsmq.model.admission import utf16_units
 from openmsmq.model.constants import INFINITE, MOST_DELIVERIES, PropId
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import NULL_GUID
-from openmsmq.model.names import parse_format_name
+from openmsmq.model.names import MulticastFormatName, parse_format_name
 
 MAXIMUM_LABEL = 124  # WCHARs, MS-MQMQ 2.3.1.8
 PRIV_LEVEL_NONE, PRIV_LEVEL_OPTIONAL, PRIV_LEVEL_BODY = 0, 1, 2
@@ -63,10 +63,9 @@ def _is_multicast(value: str) -> bool:
     if not value:
         return True
     try:
-        parse_format_name(f"MULTICAST={value}")
+        return isinstance(parse_format_name(f"MULTICAST={value}"), MulticastFormatName)
     except ValueError:
         return False
-    return True
 
 
 _LABEL = _Rule("label", lambda v: utf16_units(v) <= MAXIMUM_LABEL, f"at most {MAXIMUM_LABEL} characters", True, True)

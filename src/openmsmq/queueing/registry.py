@@ -83,6 +83,7 @@ class Registry:
         described = [name for name in definitions if name.startswith(_DESCRIBED)]
         descriptions = decode_all_properties(definitions[name] for name in described)
         for name, properties in zip(described, descriptions, strict=True):
+            properties = _renamed(properties, self.machine.computer_name)
             if name.startswith(CONNECTOR_PREFIX):
                 self._add_connector(_number_in(name), properties)
             else:
@@ -424,6 +425,14 @@ def _definition(queue: Queue) -> bytes:
 
 def _number_in(name: bytes) -> int:
     return int(name.rpartition(b"/")[2])
+
+
+def _renamed(properties: QueueProperties, computer: str) -> QueueProperties:
+    """Return the properties of a queue that may have been stored under an earlier name of this computer."""
+    stored, separator, name = properties.path_name.partition("\\")
+    if not separator or stored == computer or names.is_format_name(properties.path_name):
+        return properties
+    return properties._replace(path_name=f"{computer}\\{name}")
 
 
 def _of_subqueue(parent: QueueProperties, name: str) -> QueueProperties:
