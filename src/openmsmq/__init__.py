@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from openmsmq.client.calls import CallerRefused, HandleLost, ProtocolUnavailable
+    from openmsmq.client.calls import CallerRefused, ClientClosed, HandleLost, ProtocolUnavailable
     from openmsmq.client.participants import Participant
     from openmsmq.client.pipelining import MessagesNotSent
     from openmsmq.client.sync import Cursor, MessageQueue, QueueManager, Transaction, connect
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 # Loaded on demand: the server and the compiler import this package too, and need no client.
 _MODULES_OF = {
-    "openmsmq.client.calls": ("CallerRefused", "HandleLost", "ProtocolUnavailable"),
+    "openmsmq.client.calls": ("CallerRefused", "ClientClosed", "HandleLost", "ProtocolUnavailable"),
     "openmsmq.client.participants": ("Participant",),
     "openmsmq.client.pipelining": ("MessagesNotSent",),
     "openmsmq.client.sync": ("Cursor", "MessageQueue", "QueueManager", "Transaction", "connect"),
@@ -83,6 +83,7 @@ __all__ = [
     "BodyError",
     "BufferOverflow",
     "CallerRefused",
+    "ClientClosed",
     "ClientError",
     "Cursor",
     "HandleLost",

@@ -135,6 +135,7 @@ def test_a_block_that_fails_aborts_its_transaction_and_raises_its_error_even_if_
             transaction = client.Transaction(mock.Mock(), calls, enlisted, ServerResource("transaction", ""))
             with pytest.raises(raised):
                 await block(transaction, error)
-            assert calls.made == 1 and transaction.finished is (error is not None)
+            assert calls.made == (1 if error is not None else 2), "a failed commit is followed by an abort"
+            assert transaction.finished
 
     asyncio.run(program())

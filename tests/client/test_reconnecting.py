@@ -118,10 +118,9 @@ def test_without_a_server_the_first_connection_fails_at_once_and_a_call_when_its
 
 def test_server_state_lost_by_a_restart_is_reported_by_each_object(service):
     with service.connect() as manager:
-        queue, other = manager.open(QUEUE), manager.open(QUEUE, protocol="qmcomm")
-        with manager.open(QUEUE, "send") as sending:
-            sending.send("1", recoverable=True)
-            sending.send("2", recoverable=True)
+        queue, sending = manager.open(QUEUE), manager.open(QUEUE, "send")
+        sending.send("1", recoverable=True)
+        sending.send("2", recoverable=True)
         cursor, transaction = queue.cursor(), manager.transaction()
         assert cursor.peek(0).decode() == "1"
         with pytest.raises(openmsmq.HandleLost, match="puts the message back") as receive, queue.receive_lock(0):
@@ -129,15 +128,15 @@ def test_server_state_lost_by_a_restart_is_reported_by_each_object(service):
         assert (receive.value.what, receive.value.outcome_unknown) == ("receive", False)
         for what, operation in (
             ("queue", lambda: queue.peek(0)),
-            ("queue", lambda: other.send("3")),
+            ("queue", lambda: sending.send("3")),
             ("cursor", lambda: cursor.peek_next(0)),
             ("transaction", transaction.commit),
-            ("transaction", lambda: other.send("4", transaction=transaction)),
+            ("transaction", lambda: sending.send("4", transaction=transaction)),
         ):
             with pytest.raises(openmsmq.HandleLost, match="was not sent") as lost:
                 operation()
             assert lost.value.what == what
-        for open_thing in (cursor, queue, other):
+        for open_thing in (cursor, queue, sending):
             open_thing.close()
         with manager.open(QUEUE) as fresh:
             assert [message.decode() for message in fresh] == ["1", "2"]

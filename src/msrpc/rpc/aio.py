@@ -10,11 +10,12 @@ A canceled call sends co_cancel; a late response to it is dropped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Self, cast
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any, Self, cast
 from uuid import UUID
 
-from msrpc.errors import AuthenticationError, BindError, LocalProtocolError, RpcConnectionError
+from msrpc.errors import AnswerTimeout, AuthenticationError, BindError, LocalProtocolError, RpcConnectionError
 from msrpc.rpc.client_connection import (
     BindRefused,
     Bound,
@@ -36,9 +37,13 @@ class AsyncConnection(asyncio.Protocol):
     """A connection to one endpoint; see `connect`."""
 
     def __init__(
-        self, core: ClientConnection, security: SecurityChoice, login: Login, dead_peer_seconds: int = DEAD_PEER
-    ) -> None:
+        self, core: ClientConnection, security: SecurityChoice, login: Login, dead_peer_seconds: int = DEAD_PEER,
+        patience: float | None = None,
+    ) -> None:  # fmt: skip
+        """`patience` is the number of seconds after which a bind fails."""
         self._core = core
+        self._patience = patience
+        self._heard = time.monotonic()  # when the server sent something
         self._dead_peer_seconds = dead_peer_seconds
         self._security: SecurityChoice | None = security
         self._login = login
@@ -66,6 +71,11 @@ class AsyncConnection(asyncio.Protocol):
         return sock is None or not peer_has_closed(sock.fileno())
 
     @property
+    def silence(self) -> float:
+        """Seconds since the server sent something."""
+        return time.monotonic() - self._heard
+
+    @property
     def local_host(self) -> str:
         """The address of this end; empty once the connection is closed."""
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
@@ -89,7 +99,8 @@ class AsyncConnection(asyncio.Protocol):
         interface = SyntaxId(uuid, version)
         async with self._bind_lock:
             if self._binding is not None and not self._binding.done():
-                await asyncio.wait([self._binding])  # started by a task that was canceled; only one can be in progress
+                # started by a task that was canceled; only one can be in progress
+                await self._in_time(asyncio.wait([self._binding]))
             if interface not in self._core.contexts:
                 self._check_connected()
                 choice = self._security or SecurityChoice(0, AuthLevel.NONE, None)
@@ -102,13 +113,22 @@ class AsyncConnection(asyncio.Protocol):
                     security=context,
                     transfer_syntaxes=transfer_syntaxes,
                 )
-                self._binding = asyncio.get_running_loop().create_future()
+                binding = self._binding = asyncio.get_running_loop().create_future()
                 self._flush()
-                await outcome_of(self._binding)
+                await self._in_time(outcome_of(binding))
                 if interface not in self._core.contexts:
                     raise BindError(f"the server does not offer {interface}")
         self._interface = interface
         return interface
+
+    async def _in_time(self, bound: Coroutine[Any, Any, Any]) -> None:
+        """Wait for the end of a bind. Raises AnswerTimeout."""
+        try:
+            async with asyncio.timeout(self._patience):
+                await bound
+        except TimeoutError as error:
+            self.close()
+            raise AnswerTimeout("the server did not answer in time") from error
 
     async def call(
         self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None
@@ -153,6 +173,7 @@ class AsyncConnection(asyncio.Protocol):
             set_options(sock, self._dead_peer_seconds)
 
     def data_received(self, data: bytes) -> None:
+        self._heard = time.monotonic()
         for event in self._core.receive_data(data):
             if isinstance(event, ResponseReceived):
                 future = self._calls.pop(event.call_id, None)
@@ -225,7 +246,7 @@ async def connect(
             if isinstance(credentials, KerberosCredentials):
                 await asyncio.to_thread(security.prepare)
             _, protocol = await loop.create_connection(
-                lambda: AsyncConnection(core, security, login, dead_peer_seconds), without_brackets(host), port
+                lambda: AsyncConnection(core, security, login, dead_peer_seconds, timeout), without_brackets(host), port
             )
     except (OSError, UnicodeError) as error:  # TimeoutError is an OSError; the other one is of a name that can't be one
         raise RpcConnectionError(f"{host}:{port}: {error or 'no answer in time'}") from error

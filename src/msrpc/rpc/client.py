@@ -48,8 +48,13 @@ RECEIVE_SIZE = 65536
 class Connection:
     """A connection to one endpoint; see `connect`."""
 
-    def __init__(self, sock: socket.socket, core: ClientConnection, security: SecurityChoice, login: Login) -> None:
+    def __init__(
+        self, sock: socket.socket, core: ClientConnection, security: SecurityChoice, login: Login,
+        patience: float | None = None,
+    ) -> None:  # fmt: skip
+        """`patience` is the number of seconds after which a bind fails."""
         self._socket = sock
+        self._patience = patience
         self._core = core
         self._security: SecurityChoice | None = security
         self._login = login
@@ -105,8 +110,8 @@ class Connection:
         """Bind the interface, and authenticate with the first bind. `call` uses the interface bound last. The server
         chooses one of the offered transfer syntaxes, `transfer_syntax`, in which stubs must be encoded.
 
-        Raises `BindError` if the server does not offer it, `LoginRefused`, and `AuthenticationError` if the server
-        cannot be trusted.
+        Raises `BindError` if the server does not offer it, `LoginRefused`, `AuthenticationError` if the server cannot
+        be trusted, and `AnswerTimeout` after the time limit of `connect`.
         """
         interface = SyntaxId(uuid, version)
         if interface not in self._core.contexts:
@@ -122,7 +127,7 @@ class Connection:
                 self._security = None
             else:
                 self._core.bind([interface], transfer_syntaxes=transfer_syntaxes)
-            event = self._exchange(lambda e: isinstance(e, Bound | BindRefused))
+            event = self._exchange(lambda e: isinstance(e, Bound | BindRefused), self._patience)
             if isinstance(event, BindRefused):
                 raise self._login.bind_refused(event.status, interface)
             if interface not in self._core.contexts:
@@ -246,8 +251,8 @@ def connect(
     """Connect to an endpoint. Nothing is sent before the first `bind`. A `host` that begins with a slash is the path of
     a Unix socket, which has no port.
 
-    `timeout` limits only the connect. `level` defaults to PKT_INTEGRITY with credentials and to NONE without. `spnego`
-    negotiates the mechanism instead of using NTLM directly. `assoc_group_id` joins the association of another
+    `timeout` limits the connect, and each bind. `level` defaults to PKT_INTEGRITY with credentials and to NONE without.
+    `spnego` negotiates the mechanism instead of using NTLM directly. `assoc_group_id` joins the association of another
     connection to the same server (its `core.assoc_group_id`), and so shares its context handles. The connection is
     closed if the server acknowledges no TCP data for `dead_peer_seconds`. Raises `RpcConnectionError`, with Kerberos
     also AuthenticationError and KerberosUnavailable, because it contacts a domain controller first.
@@ -261,7 +266,7 @@ def connect(
     except (OSError, UnicodeError) as error:  # the second for a name that can't be one
         raise RpcConnectionError(f"{host}:{port}: {error}") from error
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
-    return Connection(sock, core, security, login_of(f"{host}:{port}", credentials, security.level))
+    return Connection(sock, core, security, login_of(f"{host}:{port}", credentials, security.level), timeout)
 
 
 def _connect_tcp(host: str, port: int, timeout: float | None) -> socket.socket:

@@ -8,7 +8,7 @@ from typing import Any
 from msrpc.rpc.credentials import Credentials
 from msrpc.rpc.kerberos import KerberosCredentials
 from openmsmq.model.bodies import BodyError, BodyValue
-from openmsmq.model.message import Message
+from openmsmq.model.message import Message, identifier_from_text
 
 STANDARD_PORT = 2103  # of qmcomm and qmcomm2, [MS-MQMP] 3.1.4.24
 ALL_SECURITY = 0x7  # owner, group and DACL
@@ -18,9 +18,16 @@ COUNTS = ("message_count", "bytes_in_queue", "journal_message_count", "bytes_in_
 def credentials_of(
     host: str, user: str | None, password: str, domain: str, kerberos: bool | KerberosCredentials
 ) -> Credentials | KerberosCredentials | None:
-    """Combine the credentials given to `connect`. Raises ValueError."""
+    """Combine the credentials given to `connect`; a user may be given as DOMAIN\\user. Raises ValueError."""
     if not kerberos:
-        return Credentials(user, password, domain) if user is not None else None
+        if user is None:
+            return None
+        if not domain and "\\" in user:
+            domain, _, user = user.partition("\\")
+        if not user or password is None:
+            raise ValueError(f"user is {user!r} and the password {'given' if password else 'missing'}; allowed: a name "
+                             "and a password, or user=None to be anonymous")  # fmt: skip
+        return Credentials(user, password, domain)
     if user is not None:
         raise ValueError("user is for NTLM; with kerberos, the ticket identifies the caller")
     given = kerberos if isinstance(kerberos, KerberosCredentials) else KerberosCredentials()
@@ -29,9 +36,11 @@ def credentials_of(
 
 def as_message(value: Message | BodyValue, properties: dict[str, Any]) -> Message:
     """Return a message from a value and properties; `recoverable=True` is short for delivery_guarantee=1. Raises
-    BodyError and TypeError."""
+    BodyError, TypeError, ValueError."""
     if "recoverable" in properties:
         properties["delivery_guarantee"] = int(bool(properties.pop("recoverable")))
+    if isinstance(identifier := properties.get("correlation_identifier"), str):
+        properties["correlation_identifier"] = identifier_from_text(identifier)
     if isinstance(value, Message):
         if properties:
             raise TypeError(f"properties are allowed only with a body, not with a Message: {', '.join(properties)}")

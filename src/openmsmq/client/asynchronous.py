@@ -61,6 +61,7 @@ from openmsmq.client.runner import Runner
 from openmsmq.model.bodies import BodyValue
 from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import (
+    AnswerTimeout,
     BindError,
     LoginRefused,
     MessageNotFound,
@@ -115,8 +116,10 @@ async def connect(
     manager = QueueManager(runner, private)
     try:
         await manager._check_accepted()
-    except BaseException:
+    except BaseException as error:
         await manager.close()
+        if type(error) in (RpcConnectionError, AnswerTimeout) and not str(error).startswith(host):
+            raise type(error)(f"{host}:{port}: {error}") from error
         raise
     runner.reconnect_seconds = private.reconnect_seconds = reconnect_seconds
     return manager
@@ -281,7 +284,8 @@ class QueueManager(_Closing):
                 handle = await self._private.open(open_handle(name, steps, reconnect))
                 return MessageQueue(self, self._private, handle, reconnect)
             except (CallerRefused, ProtocolUnavailable, LoginRefused) as error:
-                self._remote_read_refused = error
+                if not isinstance(error, LoginRefused):  # which may succeed later
+                    self._remote_read_refused = error
                 if len(wanted) == 1:
                     raise
         if wanted[0] == "qm2qm":
@@ -299,6 +303,8 @@ class QueueManager(_Closing):
             try:
                 await self._private.run(remote_read.check_offered())
             except BindError as error:
+                if error.reason is not None:  # the server refused the connection, for example because it is busy
+                    raise
                 raise ProtocolUnavailable(detail=f"RemoteRead: {error}") from error
             self._remote_read_checked = True
 
@@ -400,10 +406,22 @@ class QueueManager(_Closing):
         """
         async with self._joining:
             if transaction.manager is not self and transaction.uow not in self._joined:
-                token = await transaction.token()
+                token = await self._token_of(transaction)
                 await self._private.run(transaction_calls.enlist_remote(transaction.uow, token))
                 await self._runner.run(transaction_calls.enlist_for_sending(transaction.uow))
                 self._joined[transaction.uow] = transaction
+
+    async def _token_of(self, transaction: Transaction) -> bytes:
+        try:
+            return await transaction.token()
+        except MsmqError as error:
+            other = transaction.manager
+            if answered(error) and await other._runner.run(o.query(4)) == await self._runner.run(o.query(4)):
+                raise TransactionUsage(
+                    detail="the transaction was begun through another connection to this queue manager; use the "
+                    "QueueManager that began it"
+                ) from error
+            raise
 
     async def _keeps_order(self) -> bool:
         """Whether the server serves concurrent calls of one connection in order. openmsmq does; RPC does not require it
@@ -453,6 +471,17 @@ class Transaction:
         self.finished = False
         self._outcomes = outcomes
         self._participants: list[Participant] = []
+        self._interrupted = False
+
+    async def receive(self, runner: Runner, protocol: str, steps: Steps[Locked]) -> Message:
+        """Receive a message in this transaction. A receive through MS-MQMP that ends without an answer may have taken a
+        message, which only an abort puts back."""
+        try:
+            return await runner.receive(steps)
+        except BaseException as error:
+            is_known = isinstance(error, MsmqError) and not getattr(error, "outcome_unknown", False)
+            self._interrupted = self._interrupted or (protocol == "qmcomm" and not is_known)
+            raise
 
     def enlist(self, participant: Participant) -> str:
         """Add a database as a participant. Returns the identifier of the transaction for it, 32 hexadecimal digits.
@@ -479,6 +508,11 @@ class Transaction:
 
         If the outcome is unknown, participants stay prepared until `QueueManager.resolve` ends them."""
         check_not_finished(self.finished)
+        if self._interrupted:
+            raise TransactionUsage(
+                detail="a receive in this transaction was interrupted and may have taken a message, which a commit "
+                "would lose: abort the transaction"
+            )
         if self._participants:
             await self._commit_with_participants()
             return
@@ -536,7 +570,13 @@ class Transaction:
         if self.finished:
             return
         if kind is None:
-            await self.commit()
+            try:
+                await self.commit()
+            except MsmqError as error:
+                if answered(error) and not self.finished:
+                    with suppress(MsmqError):
+                        await self.abort()
+                raise
             return
         with suppress(MsmqError):  # the server aborts it when the connection ends
             await self.abort()
@@ -578,6 +618,11 @@ class MessageQueue(_Closing):
         if self._closed:
             raise closed_queue(self._handle.queue.name)
 
+    def _demand(self, access: Access, what: str) -> None:
+        """Check that the queue is open with this access."""
+        self._check_open()
+        self._handle.queue.demand(access, what)
+
     async def _through_qmcomm(self, what: str) -> ReopeningQueue:
         self._check_open()
         async with self._opening:
@@ -604,6 +649,7 @@ class MessageQueue(_Closing):
         transactional; RpcConnectionError with `outcome_unknown` if the message was sent and no reply arrived.
         """
         message = as_message(message, dict(properties))
+        self._demand(Access.SEND, "sending")
         handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
         uow, held = await self._part_of(transaction)
         steps = handle.send(message, uow)
@@ -624,6 +670,7 @@ class MessageQueue(_Closing):
         transaction, abort it then. Other servers than openmsmq may serve calls in any order, so they get one at a
         time.
         """
+        self._demand(Access.SEND, "sending")
         handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
         uow, held = await self._part_of(transaction)
         if window > 1 and not await self._manager._keeps_order():
@@ -645,6 +692,7 @@ class MessageQueue(_Closing):
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> Message:
         """Receive the first message. Waits `timeout` seconds; None: forever. Raises ReceiveTimeout."""
+        self._demand(Access.RECEIVE, "receiving")
         left = countdown(milliseconds(timeout), time.monotonic)
         if transaction is None:
             return await self._received(lambda queue: queue.take(left()))
@@ -654,7 +702,8 @@ class MessageQueue(_Closing):
         if not await self._takes_in(transaction):
             runner, handle = self._manager._runner, await self._through_qmcomm("a receive in a transaction")
         self._check_open()
-        return await runner.receive(holding(handle.take(lambda queue: queue.take_in_transaction(uow, left())), *held))
+        steps = handle.take(lambda queue: queue.take_in_transaction(uow, left()))
+        return await transaction.receive(runner, handle.queue.protocol, holding(steps, *held))
 
     async def _takes_in(self, transaction: Transaction) -> bool:
         """Whether a receive in a transaction goes through the protocol that the queue was opened with."""
@@ -711,12 +760,12 @@ class MessageQueue(_Closing):
     async def _locked(self, timeout: float | None) -> Locked:
         if not self._handle.queue.two_phases:
             raise self._handle.queue.lacks("two phases of a receive")
-        self._check_open()
+        self._demand(Access.RECEIVE, "receiving")
         left = countdown(milliseconds(timeout), time.monotonic)
         return await self._runner.run(self._handle.take(lambda queue: queue.take(left())))
 
     async def _received(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Message:
-        self._check_open()
+        self._demand(Access.RECEIVE, "receiving")
         return await self._runner.receive(self._handle.take(operation))
 
     async def _end(self, taken: Locked, remove: bool) -> None:
@@ -801,7 +850,7 @@ class Cursor(_Closing):
         In a transaction, this requires a queue that was opened with protocol="qmcomm", or through MS-MQRR of an
         openmsmq server.
         """
-        self._queue._check_open()
+        self._queue._demand(Access.RECEIVE, "receiving")
         wait, runner = milliseconds(timeout), self._queue._runner
         if transaction is None:
             return await runner.receive(self._handle.take(lambda queue, cursor: queue.take(wait, cursor)))
@@ -810,4 +859,4 @@ class Cursor(_Closing):
         if not await self._queue._takes_in(transaction):
             raise self._handle.queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
         steps = self._handle.take(lambda queue, cursor: queue.take_in_transaction(uow, wait, cursor))
-        return await runner.receive(holding(steps, *held))
+        return await transaction.receive(runner, self._handle.queue.protocol, holding(steps, *held))

@@ -6,6 +6,7 @@ exception propagates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -156,9 +157,18 @@ def handle_lost(call: ClientCall, held: ServerResource, sent: bool) -> HandleLos
     return HandleLost(held.what, held.name, detail, outcome_unknown=bool(unknown))
 
 
-def client_closed() -> MsmqError:
-    """Return the error of a call whose client was closed before it or while it waited."""
-    return MsmqError(HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE, "this client was closed")
+class ClientClosed(ClientError):
+    """The client was closed before the call, or while it waited for the answer. `outcome_unknown` says whether the call
+    may have been carried out."""
+
+    hresult = HResult.MQ_ERROR_SERVICE_NOT_AVAILABLE
+
+    def __init__(self, sent: ClientCall | None = None) -> None:
+        """`sent` is the call that waited."""
+        unknown = "" if sent is None else sent.fate.unknown
+        detail = "this client was closed"
+        super().__init__(f"{detail} during {sent.operation.name}: {unknown}" if sent and unknown else detail)
+        self.outcome_unknown = bool(unknown)
 
 
 class CallerRefused(AccessDenied):
@@ -336,8 +346,8 @@ def fault_error(fault: RpcFault, operation: str, anonymous: bool = False) -> Msm
 
 def milliseconds(timeout: float | None) -> int:
     """Convert a timeout in seconds (None: forever) for the protocols. Raises ValueError below 0."""
-    if timeout is None:
+    if timeout is None or timeout == math.inf:
         return INFINITE
-    if timeout < 0:
+    if not timeout >= 0:
         raise ValueError(f"timeout is {timeout} seconds; allowed: 0 or more, or None to wait forever")
     return min(int(timeout * 1000), INFINITE - 1)

@@ -14,6 +14,7 @@ from openmsmq.interfaces.ms_mqmq import QUEUE_FORMAT
 from openmsmq.model import names
 from openmsmq.model.constants import INFINITE, Access, MessageSeekAction, ReceiveAction
 from openmsmq.model.errors import (
+    AccessDenied,
     HResult,
     InvalidHandle,
     MessageAlreadyReceived,
@@ -38,6 +39,7 @@ _SEEK = {
     "previous": MessageSeekAction.PREVIOUS,
 }
 _ACCESS = {"receive": Access.RECEIVE, "send": Access.SEND, "peek": Access.PEEK}
+_WORDS = {access: word for word, access in _ACCESS.items()}
 # A message that another reader puts back, or one of higher priority, appears behind the cursor. A search therefore
 # restarts if nothing has arrived for 1 s, or for four times the duration of a pass through the queue.
 _PATIENCE, _PATIENCE_FACTOR = 1000, 4
@@ -60,6 +62,14 @@ class OpenQueue(ABC):
     name: str
     access: Access
     exclusive: bool
+
+    def demand(self, access: Access, what: str) -> None:
+        """Check that the queue was opened with this access. Raises AccessDenied."""
+        if not self.access & access:
+            raise AccessDenied(
+                detail=f"{self.name} was opened with the access {_WORDS.get(self.access, self.access)!r}; {what} "
+                f"requires {_WORDS[access]!r}"
+            )
 
     @abstractmethod
     def close(self) -> Steps[None]: ...

@@ -19,6 +19,7 @@ from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import PropId, VarType
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
 from openmsmq.model.queue_names import path_of
+from openmsmq.model.security import MAXIMUM_DESCRIPTOR
 
 # Python name -> PROPID and conversion of the Python value.
 PROPERTIES: dict[str, PropId] = {
@@ -63,6 +64,7 @@ def _variants(properties: Mapping[str, Any]) -> tuple[list[int], list[PROPVARIAN
             value = int(bool(value))
         elif isinstance(value, UUID):
             value = value.bytes_le
+        propvariants.check_value(name, propid, value)
         propids.append(int(propid))
         variants.append(propvariants.pack(propvariants.property_type(propid), value))
     return propids, variants
@@ -141,7 +143,8 @@ def get_security(name: str, information: int) -> Steps[bytes]:
         operation = m.qmcomm.operation("R_QMGetObjectSecurityInternal")
         request = m.R_QMGetObjectSecurityInternal_Request(_object(name), information, size)
         response = yield ClientCall(m.qmcomm, operation, request, fate=REPEATABLE)
-        if response.result != HResult.MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL:
+        too_small = response.result == HResult.MQ_ERROR_SECURITY_DESCRIPTOR_TOO_SMALL
+        if not too_small or not size < response.lpnLengthNeeded <= MAXIMUM_DESCRIPTOR:
             break
         size = response.lpnLengthNeeded
     check(response.result, operation.name, name)

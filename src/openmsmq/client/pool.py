@@ -20,9 +20,9 @@ from msrpc.rpc.faults import RpcFault
 from openmsmq.client.calls import (
     ClientAssociation,
     ClientCall,
+    ClientClosed,
     Steps,
     T,
-    client_closed,
     decoded,
     fault_error,
     resumed,
@@ -111,6 +111,8 @@ class Pool:
         attempts = self.attempts(call)
         stub = call.operation.encode_request(call.request)
         while True:
+            if self._closed:
+                raise ClientClosed
             attempts.check()
             sent = False
             try:
@@ -120,7 +122,7 @@ class Pool:
                 return self._exchange(member, call, stub)
             except RpcConnectionError as error:
                 if self._closed:
-                    raise client_closed() from error
+                    raise ClientClosed(call if sent else None) from error
                 pause = attempts.pause_after(error, sent)
             time.sleep(pause)
 
@@ -173,7 +175,7 @@ class Pool:
         while True:
             with self._lock:
                 if self._closed:
-                    raise client_closed()
+                    raise ClientClosed
                 if not self._idle:
                     return None
                 member = self._idle.pop()
@@ -357,7 +359,12 @@ class PooledPipeline(Generic[T]):
         assert self._member is not None
         connection = self._member.connection
         operation = spoken(call.operation, connection.transfer_syntax)
-        number = connection.submit(operation.opnum, operation.encode_request(call.request))
+        try:
+            stub = operation.encode_request(call.request)
+        except MsmqError:  # a value does not fit its type; the steps get the same error
+            self._alone(index, steps, call)
+            return
+        number = connection.submit(operation.opnum, stub)
         self._flights[number] = _Flight(index, steps, call, operation)
 
     def _take(self, call: ClientCall) -> bool:

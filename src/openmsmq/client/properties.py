@@ -19,7 +19,7 @@ class MessageProperties(TypedDict, total=False):
     journaling_requested: int
     message_class: int
     application_tag: int
-    correlation_identifier: bytes
+    correlation_identifier: bytes | str
     extension: bytes
     time_to_reach_queue: int
     time_to_be_received: int

@@ -10,7 +10,13 @@ from typing import ClassVar
 
 from openmsmq.client.calls import HARMLESS, REPEATABLE, ClientCall, RetryRule, Steps, call, check
 from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
-from openmsmq.conversion.receive_buffer import BufferSizes, identifier_of, message_from_receive, receive_buffer
+from openmsmq.conversion.receive_buffer import (
+    MAXIMUM_FORMAT_NAME_BUFFER,
+    BufferSizes,
+    identifier_of,
+    message_from_receive,
+    receive_buffer,
+)
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces.ms_mqmq import OBJECTID
@@ -40,6 +46,7 @@ _READ = {
 
 
 def open_queue(name: str, access: Access, exclusive: bool, client: str, license: bytes) -> Steps[QmcommQueue]:
+    """Open a queue of the server, or of another machine for sending (deviation D-254)."""
     response = yield from call(
         m.qmcomm, "rpc_QMOpenQueueInternal", name, fate=HARMLESS,
         pQueueFormat=queue_format(name), dwDesiredAccess=access,
@@ -89,7 +96,8 @@ class QmcommQueue(OpenQueue):
         while True:
             request = m.rpc_ACHandleToFormatName_Request(self.handle, size, "\0" * size, size)
             response = yield ClientCall(m.qmcomm, operation, request, fate=REPEATABLE)
-            if response.result != HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
+            too_small = response.result == HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL
+            if not too_small or not size < response.pdwLength <= MAXIMUM_FORMAT_NAME_BUFFER:
                 break
             size = response.pdwLength
         check(response.result, operation.name, self.name)
@@ -123,15 +131,16 @@ class QmcommQueue(OpenQueue):
         return TakenMessage((yield from self._read(ReceiveAction.RECEIVE, timeout, cursor, uow)))
 
     def _read(self, action: ReceiveAction, timeout: int, cursor: int, uow: bytes | None) -> Steps[Message]:
-        """Read a message. Buffers that are too small are enlarged; the next read starts with the new sizes.
+        """Read a message. Buffers that are too small are enlarged; the next read starts with the new sizes, up to a
+        limit, because buffers are transferred in both directions.
 
         PEEK_NEXT moves the cursor before a message is found to be too large ([MS-MQDMPR] 3.1.7.1.14, 3.2.7.3), so
         PEEK_CURRENT then reads that message. A server that does not move the cursor returns the previous message, for
         which the buffers were large enough.
         """
-        advancing, outgrown = action, self.sizes
+        advancing, outgrown, sizes = action, self.sizes, replace(self.sizes)
         while True:
-            used = replace(self.sizes)
+            used = replace(sizes)
             ptb = receive_buffer(action, timeout, cursor, uow, used)
             response = yield self._read_call(action, ptb, timeout, uow)
             if response.result not in _TOO_SMALL:
@@ -143,11 +152,12 @@ class QmcommQueue(OpenQueue):
                     break
                 action = advancing
                 continue
-            self.sizes.enlarge(response.result, response.ptb)
-            if self.sizes == used:  # other threads may have enlarged them, too
+            sizes.enlarge(response.result, response.ptb)
+            if sizes == used:
                 break
             if action is ReceiveAction.PEEK_NEXT:
                 action, outgrown = ReceiveAction.PEEK_CURRENT, used
+        self.sizes = sizes.remembered()
         check(response.result, "rpc_ACReceiveMessageEx", self.name)
         return message_from_receive(response.ptb)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from openmsmq.client.calls import HandleLost, ServerResource, Steps, T, holding, opening, quietly
+from openmsmq.client.calls import ClientClosed, HandleLost, ServerResource, Steps, T, holding, opening, quietly
 from openmsmq.client.observing import Watch
 from openmsmq.client.open_queue import Clock, OpenQueue, TakenMessage
 from openmsmq.model.constants import INFINITE, ReceiveAction
-from openmsmq.model.errors import MsmqError, QueueNotFound
+from openmsmq.model.errors import InvalidHandle, MsmqError, QueueNotFound
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName, parse_format_name
 from openmsmq.model.queue_names import format_name_of
@@ -60,7 +60,7 @@ class ReopeningQueue:
         if not held.lost:
             try:
                 yield from holding(queue.close(), held)
-            except HandleLost:
+            except (HandleLost, ClientClosed):
                 return
 
     def run(self, operation: Callable[[OpenQueue], Steps[T]]) -> Steps[T]:
@@ -166,14 +166,21 @@ class CursorHandle:
         if number and not self.held.lost:
             try:
                 yield from holding(self.queue.close_cursor(number), self.held)
-            except HandleLost:
+            except (HandleLost, ClientClosed, InvalidHandle):  # the last one after its queue was closed
                 return
 
+    def _check_open(self) -> None:
+        """Without a cursor, a read would start at the first message."""
+        if not self.number:
+            raise InvalidHandle(detail=f"{self.queue.name}: this cursor was closed by this program")
+
     def peek(self, action: ReceiveAction, timeout: int) -> Steps[Message]:
+        self._check_open()
         return holding(self.queue.peek(action, timeout, self.number), self.held)
 
     def take(self, operation: Callable[[OpenQueue, int], Steps[TakenMessage]]) -> Steps[Locked]:
         """Run an operation that receives the cursor's current message."""
+        self._check_open()
         taken = yield from holding(operation(self.queue, self.number), self.held)
         return _locked(_Current(self.queue, self.held), taken)
 

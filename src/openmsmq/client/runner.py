@@ -18,9 +18,9 @@ from openmsmq.client.calls import (
     CALL_FAILURES,
     ClientAssociation,
     ClientCall,
+    ClientClosed,
     Steps,
     T,
-    client_closed,
     decoded,
     fault_error,
     resumed,
@@ -183,6 +183,8 @@ class Runner:
         attempts = Attempts(call, self.reconnect_seconds, time.monotonic, random.random)
         stub = call.operation.encode_request(call.request)
         while True:
+            if self._closed:
+                raise ClientClosed
             self._detect_loss()
             attempts.check()
             sent = False
@@ -198,7 +200,7 @@ class Runner:
                 answer = await self._exchange(connection, call, fitting, syntax)
             except RpcConnectionError as error:
                 if self._closed:
-                    raise client_closed() from error
+                    raise ClientClosed(call if sent else None) from error
                 self._detect_loss()
                 pause = attempts.pause_after(error, sent)
             else:
@@ -219,6 +221,8 @@ class Runner:
             connection.close()
             raise
         except TimeoutError as error:
+            if connection.silence >= (call.timeout or 0):  # otherwise calls of other tasks still get answers
+                connection.close()
             raise AnswerTimeout("the server did not answer in time") from error
 
     def _detect_loss(self) -> None:
@@ -238,9 +242,13 @@ class Runner:
 
     async def _connected(self) -> rpc.AsyncConnection:
         if self._closed:
-            raise client_closed()
+            raise ClientClosed
         if self._connection is None:
             async with self._connecting:
                 if self._connection is None:
-                    self._connection = await rpc.connect(self._host, self._port, **self._security)
+                    connection = await rpc.connect(self._host, self._port, **self._security)
+                    if self._closed:  # meanwhile
+                        connection.close()
+                        raise ClientClosed
+                    self._connection = connection
         return self._connection

@@ -1,5 +1,5 @@
 """Client calls for one transaction across several queue managers ([MS-MQMP] 3.1.4.12 and 3.1.4.13, [MS-MQRR]
-3.2.4.2)."""
+3.2.4.2; deviation D-253)."""
 
 from __future__ import annotations
 

@@ -91,13 +91,17 @@ class Apartment:
         threads."""
         if self._closed:
             work.close()
-            raise MsmqError(None, "this client was closed")
+            raise MsmqError(None, "this client was closed, or belongs to the process that forked this one")
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
             raise
+
+    def forked(self) -> None:
+        """End in a forked child: calls raise MsmqError, and nothing is sent."""
+        self._closed = True
 
     def close(self) -> None:
         """Release all objects and end the thread."""

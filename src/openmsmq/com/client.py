@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -55,6 +56,17 @@ def connect(
                 }  # fmt: skip
             _apartments[key] = Apartment(host, port, security, ping_seconds)
         return _apartments[key]
+
+
+def _after_fork() -> None:
+    """Drop the apartments: their threads are only in the parent, which keeps the objects."""
+    for apartment in _apartments.values():
+        apartment.forked()
+    _apartments.clear()
+    _lock.release()
+
+
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork)
 
 
 @atexit.register

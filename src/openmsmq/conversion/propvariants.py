@@ -7,7 +7,7 @@ from typing import Any
 from openmsmq.interfaces.ms_mqmq import BLOB
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model.constants import PropId, VarType
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 
 LAST_TIME = 0x7FFFFFFF  # VT_I4, in 2038; later times are shown as this one
 _ATTRIBUTES = {
@@ -21,6 +21,10 @@ _ATTRIBUTES = {
     VarType.VT_CLSID: "puuid",
     VarType.VT_LPWSTR: "pwszVal",
 }
+_RANGES = {
+    VarType.VT_UI1: range(1 << 8), VarType.VT_I2: range(-(1 << 15), 1 << 15), VarType.VT_I4: range(1 << 31),
+    VarType.VT_UI4: range(1 << 32),
+}  # fmt: skip
 QUEUE_PROPERTY_TYPES: dict[int, VarType] = {
     PropId.PROPID_Q_INSTANCE: VarType.VT_CLSID,
     PropId.PROPID_Q_TYPE: VarType.VT_CLSID,
@@ -49,6 +53,19 @@ def pack(vt: VarType, value: Any) -> PROPVARIANT:
     if vt is VarType.VT_BLOB:
         return PROPVARIANT(vt=vt, blob=BLOB(len(value), value))
     return PROPVARIANT(vt=vt, **{_ATTRIBUTES[vt]: min(value, LAST_TIME) if vt is VarType.VT_I4 else value})
+
+
+def check_value(name: str, propid: int, value: Any) -> None:
+    """Check that a value has the type of the property `name`, and the range of that type. Raises MsmqError."""
+    vt = property_type(propid)
+    allowed = _RANGES.get(vt)
+    if allowed is not None:
+        if not isinstance(value, int) or not allowed[0] <= value <= allowed[-1]:
+            raise IllegalPropertyValue(detail=f"{name} is {value!r}, allowed: {allowed[0]} to {allowed[-1]}")
+    elif vt is VarType.VT_LPWSTR and not isinstance(value, str):
+        raise IllegalPropertyValue(detail=f"{name} is {value!r}, allowed: text")
+    elif vt is VarType.VT_CLSID and (not isinstance(value, bytes) or len(value) != 16):
+        raise IllegalPropertyValue(detail=f"{name} is {value!r}, allowed: a UUID")
 
 
 def unpack(variant: PROPVARIANT) -> Any:

@@ -8,7 +8,7 @@ them to retry.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from msrpc.ndr import NULL, Null
@@ -224,6 +224,7 @@ def _fill_text(owner: object, text: TextMember, value: str, length: int) -> None
 
 
 MAXIMUM_BODY = 4 << 20
+_REMEMBERED = 64 << 10  # bytes
 
 
 @dataclass(slots=True)
@@ -250,13 +251,18 @@ class BufferSizes:
             and names <= self.format_name
         )
 
+    def remembered(self) -> BufferSizes:
+        """Return the sizes for the next read."""
+        return replace(self, body=min(self.body, _REMEMBERED), extension=min(self.extension, _REMEMBERED))
+
     def enlarge(self, status: int, ptb: CACTransferBufferV2) -> None:
         """Enlarge the sizes after a buffer was too small, using the lengths that the server returned, if any."""
         old = ptb.old
         before = (self.body, self.extension)
         if status == HResult.MQ_ERROR_BUFFER_OVERFLOW:
             returned = (old.pBodySize or 0, old.pMsgExtensionSize or 0)
-            self.body, self.extension = max(self.body, returned[0]), max(self.extension, returned[1])
+            self.body = max(self.body, min(returned[0], MAXIMUM_BODY))
+            self.extension = max(self.extension, min(returned[1], MAXIMUM_BODY))
             if (self.body, self.extension) == before:  # the server returned no lengths
                 self.body = min(2 * self.body, MAXIMUM_BODY)
                 self.extension = min(2 * self.extension + 256, MAXIMUM_BODY)

@@ -63,18 +63,10 @@ def encode_body(value: BodyValue) -> tuple[bytes, int]:
         case float():
             return struct.pack("<d", value), VarType.VT_R8
         case Decimal():
-            try:
-                scaled = value.scaleb(4)
-                if scaled != scaled.to_integral_value():
-                    raise BodyError(f"{value} has more than 4 decimals, the limit of VT_CY; round it, or send text")
-                return struct.pack("<q", int(scaled)), VarType.VT_CY
-            except (struct.error, ValueError, OverflowError, ArithmeticError) as error:
-                if isinstance(error, BodyError):
-                    raise
-                raise BodyError(f"{value} does not fit into a currency of 64 bits with 4 decimals") from None
+            return struct.pack("<q", to_currency(value)), VarType.VT_CY
         case datetime():
             moment = value if value.tzinfo else value.replace(tzinfo=UTC)
-            return struct.pack("<d", _to_date(moment)), VarType.VT_DATE
+            return struct.pack("<d", to_date(moment)), VarType.VT_DATE
         case UUID():
             return value.bytes_le, VarType.VT_CLSID
     raise BodyError(f"{type(value).__name__} cannot be a body; allowed: str, bytes, int, float, bool, datetime, "
@@ -107,7 +99,7 @@ def _decode(body: bytes, body_type: int) -> BodyValue:
         case VarType.VT_CY:
             return Decimal(struct.unpack("<q", body)[0]).scaleb(-4)
         case VarType.VT_DATE:
-            return _from_date(struct.unpack("<d", body)[0])
+            return from_date(struct.unpack("<d", body)[0])
         case VarType.VT_FILETIME:
             return _FILETIME_ORIGIN + timedelta(microseconds=struct.unpack("<Q", body)[0] / 10)
         case VarType.VT_CLSID:
@@ -115,7 +107,22 @@ def _decode(body: bytes, body_type: int) -> BodyValue:
     return body
 
 
-def _to_date(moment: datetime) -> float:
+def to_currency(value: Decimal) -> int:
+    """Return the number of ten-thousandths in VT_CY. Raises BodyError for a value that it cannot hold exactly."""
+    try:
+        scaled = value.scaleb(4)
+        exact = scaled == scaled.to_integral_value()
+        number = int(scaled)
+    except (ValueError, OverflowError, ArithmeticError):  # infinite, or not a number
+        exact, number = True, 1 << 63
+    if not exact:
+        raise BodyError(f"{value} has more than 4 decimals, the limit of VT_CY; round it, or send text")
+    if not -(1 << 63) <= number < 1 << 63:
+        raise BodyError(f"{value} does not fit into a currency of 64 bits with 4 decimals")
+    return number
+
+
+def to_date(moment: datetime) -> float:
     """Return a DATE: the whole days since 1899-12-30, and the time of day as a fraction with the same sign: -1.25 is
     1899-12-29 06:00."""
     days, time = divmod(moment - _DATE_ORIGIN, timedelta(days=1))
@@ -123,6 +130,7 @@ def _to_date(moment: datetime) -> float:
     return days - fraction if days < 0 else days + fraction
 
 
-def _from_date(date: float) -> datetime:
+def from_date(date: float) -> datetime:
+    """Return the time of a DATE. Raises OverflowError, ValueError for one outside of the years 1 to 9999."""
     fraction, days = math.modf(date)
     return _DATE_ORIGIN + timedelta(days=days) + timedelta(days=abs(fraction))

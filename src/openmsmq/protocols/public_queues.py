@@ -376,8 +376,8 @@ class PublicQueues:
     # -- synchronization with the directory --------------------------------------------------------------------
 
     async def synchronize(self) -> None:
-        """Check Directory Online, 3.1.7.1.25 (deviation D-251): register this queue manager, and update its public queues
-        from the directory. Raises MsmqError; changes made before the error stay."""
+        """Check Directory Online, 3.1.7.1.25 (deviation D-251): register this queue manager, and update its public
+        queues from the directory. Raises MsmqError; changes made before the error stay."""
         async with self._changing:
             await self._register()
             for guid in await self.directory.ask(lambda d: d.deleted_queues(self._own)):
