@@ -1,7 +1,8 @@
 """Client of qm2qm ([MS-MQQP] 3.2): two-phase receives from a queue opened with R_QMOpenRemoteQueue.
 
 It reads for its own program (`open_queue`), or as a queue manager for a client that passes on its open queue
-(`open_session`). Servers before Windows XP support neither lookup identifiers nor sequence numbers. Deviation D-255 has the differences.
+(`open_session`). Servers before Windows XP support neither lookup identifiers nor sequence numbers.
+Deviation D-255 has the differences.
 """
 
 from __future__ import annotations

@@ -233,8 +233,8 @@ class RemoteReadQueue(OpenQueue):
                         break
 
     def move(self, identifier: int, to: str, caller: bytes) -> Steps[None]:
-        """Move a message without a transaction (3.2.4.6, D-253), to a subqueue by name, or back to the queue itself with "".
-        Deviation D-42: ulContextTo is pMoveContext of R_OpenQueueForMove."""
+        """Move a message without a transaction (3.2.4.6, D-253), to a subqueue by name, or back to the queue itself
+        with "". Deviation D-42: ulContextTo is pMoveContext of R_OpenQueueForMove."""
         main, _, _ = self.name.partition(";")
         target = f"{main};{to}" if to else main
         opened = yield from _open("R_OpenQueueForMove", target, MQ_MOVE_ACCESS, Share.DENY_NONE, caller)
