@@ -1,5 +1,5 @@
-"""Calls without an answer: the client is closed, the task is canceled, the server is silent. Nothing is lost or done twice
-without being reported."""
+"""Calls without an answer: the client is closed, the task is canceled, the server is silent. Nothing is lost, or done
+twice, without being reported."""
 
 from __future__ import annotations
 
