@@ -37,3 +37,26 @@ def test_a_public_queue_of_another_machine_gets_its_messages_and_their_acknowled
             return int(near.management(".\\private$\\admin")["message_count"]) == 2
 
         eventually(acknowledged, 30)
+
+
+def test_messages_for_a_queue_that_was_just_created_on_another_machine_arrive(tmp_path: Path) -> None:
+    port = str(free_port(*HOSTS))
+    common = ("--message-port", port, "--peer-message-port", port, "--directory-path", str(tmp_path / "directory"))
+    peers = ("--peers", f"ALPHA={HOSTS[0]},BETA={HOSTS[1]}")
+    alpha = Daemon(tmp_path / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common, *peers)
+    beta = Daemon(tmp_path / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common, *peers)
+    with alpha, beta, openmsmq.connect(HOSTS[0], alpha.port) as near, openmsmq.connect(HOSTS[1], beta.port) as far:
+        for name, is_transactional in (("express", False), ("transactional", True)):
+            info = Dispatch("MSMQ.MSMQQueueInfo", host=HOSTS[0], port=alpha.mapper_port)
+            info.PathName = f"BETA\\{name}"
+            info.Create(is_transactional)
+            for address in (info.FormatName, f"DIRECT=OS:BETA\\{name}"):
+                with near.open(address, "send") as queue:
+                    if is_transactional:
+                        with near.transaction() as transaction:
+                            queue.send_many(["a", "b"], transaction=transaction)
+                    else:
+                        queue.send_many(["a", "b"])
+            with far.open(f"DIRECT=OS:.\\{name}", "receive") as queue:
+                received = [queue.receive(timeout=20).decode() for _ in range(4)]
+            assert sorted(received) == ["a", "a", "b", "b"]

@@ -9,7 +9,7 @@ from unittest import mock
 
 from openmsmq.packet import UserMessage
 from openmsmq.peering.connection import PeerConnection
-from openmsmq.peering.pending_lookups import PendingLookups
+from openmsmq.peering.pending_lookups import PendingLookups, Waiting
 from openmsmq.peering.receiver import _answer
 from openmsmq.transport import MessageReceived
 
@@ -23,10 +23,12 @@ class FakeConnection:
 
 
 class World:
-    """Messages are texts; those ending with a question mark need a lookup, which the test completes."""
+    """Messages are texts; those ending with a question mark need a lookup, which the test completes, and those ending
+    with a plus sign another one, which only `judge` knows."""
 
     def __init__(self) -> None:
         self.judged: list[str] = []
+        self.sought: set[str] = set()
         self.answer = asyncio.Event()
         self.connection = FakeConnection()
         self.holding = PendingLookups(self.look_up, self.judge, asyncio.get_running_loop())
@@ -38,15 +40,19 @@ class World:
     async def _wait(self) -> None:
         await self.answer.wait()
 
-    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> None:
-        for received in messages:
+    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> Waiting | None:
+        for index, received in enumerate(messages):
             text = cast("str", received.message)
+            if text.endswith("+") and text not in self.sought:
+                self.sought.add(text)
+                return Waiting(index, self._wait())
             if text == self.fails_at:
                 raise OSError("no store")
             self.judged.append(text)
             if text == self.closes_at:
                 self.connection.is_over = True
-                return
+                return None
+        return None
 
     def receive(self, *texts: str) -> None:
         messages: Any = [MessageReceived(cast("UserMessage", text), b"", None) for text in texts]
@@ -54,7 +60,7 @@ class World:
 
     async def answered(self) -> list[str]:
         self.answer.set()
-        for _ in range(10):
+        for _ in range(30):
             await asyncio.sleep(0)
         return self.judged
 
@@ -77,6 +83,17 @@ def test_messages_after_a_waiting_message_wait_too() -> None:
         assert await world.answered() == ["a", "b?", "c", "d", "e?"]
         world.receive("f")
         assert world.judged[-1] == "f"
+
+    asyncio.run(run())
+
+
+def test_a_message_may_wait_for_its_queue_before_and_after_one_that_waits_for_certificates() -> None:
+    async def run() -> None:
+        world = World()
+        world.receive("a", "b+", "c", "d?", "e+", "f")
+        assert world.judged == ["a"]
+        world.receive("g?", "h+")
+        assert await world.answered() == ["a", "b+", "c", "d?", "e+", "f", "g?", "h+"]
 
     asyncio.run(run())
 

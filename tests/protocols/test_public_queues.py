@@ -649,3 +649,28 @@ def test_without_a_directory_nothing_is_looked_up() -> None:
     assert client.open(f"DL={uuid4()}", SEND).result == H.MQ_ERROR_NO_DS
     assert client.open(f"PUBLIC={uuid4()}", SEND).result == H.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
     assert client.open(f"PUBLIC={uuid4()}", RECEIVE).result == H.MQ_ERROR_QUEUE_NOT_FOUND
+
+
+def test_a_message_for_a_queue_that_has_just_been_created_here_finds_it(run: Run) -> None:
+    async def test(here: ServerWithDirectory) -> None:
+        guarded = default_queue_security(ALICE.sid).pack()
+        record = await here.provider.create_queue(QueueRecord(uuid4(), OWN, "HERE\\first", security=guarded))
+        await here.provider.create_queue(QueueRecord(uuid4(), OWN, "HERE\\second", security=guarded))
+        far = await here.elsewhere()
+        for name, queue in (
+            (str(public(record)), "first"), ("DIRECT=OS:.\\second", "second"), ("DIRECT=OS:.\\third", ""),
+            (str(public(far)), ""),
+        ):  # fmt: skip
+            parsed = names.parse_format_name(name)
+            looking = here.public.find(parsed)
+            assert looking is not None
+            await looking
+            assert (here.registry.local_queue(parsed) is not None) is bool(queue)
+            assert here.public.find(parsed) is None, "it was asked for a moment ago"
+        assert {queue.name for queue in here.registry.public.values()} == {"first", "second"}
+        here.provider.away = True
+        looking = here.public.find(names.PublicFormatName(uuid4()))
+        assert looking is not None
+        await looking
+
+    run(test)

@@ -447,6 +447,19 @@ class Arrival:
         address = packet.user.queue_manager_address
         return address == NULL_GUID or self._manager.machine.has_identifier(address)
 
+    def unknown_destination(self, packet: UserMessage) -> names.SingleFormatName | None:
+        """Return the name of the destination if it may be a public queue of this machine that is not known here."""
+        destination = packet.user.destination
+        if destination is None or not self._is_local(packet):
+            return None
+        if destination.type is NameType.PUBLIC:
+            name: names.SingleFormatName | None = names.PublicFormatName(UUID(bytes_le=destination.guid))
+        elif destination.type is NameType.DIRECT and "private$" not in destination.direct.lower():
+            name = _named_here(f"DIRECT={destination.direct}", self._manager.machine.identifier)
+        else:
+            return None
+        return None if name is None or self._manager.registry.local_queue(name) is not None else name
+
     def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
         """Return the destination queue on this machine. In a direct format name, only the part after the computer name
         is compared, because the sender may use any name of this machine."""

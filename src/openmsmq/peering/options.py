@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from openmsmq.directory.connection import DirectoryConnection
+from openmsmq.model import names
 from openmsmq.model.message import Message
 from openmsmq.peering.arrival import SenderTrustPolicy
 from openmsmq.peering.pinging import PORT as PING_PORT
@@ -14,6 +15,10 @@ from openmsmq.peering.reports import Locate
 from openmsmq.transport.routing import Routing
 
 PORT = 1801  # [MS-MQQB] 2.1
+
+
+#: Returns an awaitable that looks for a queue of this machine in the directory, or None if that is unnecessary.
+FindQueue = Callable[[names.SingleFormatName], Awaitable[None] | None]
 
 
 class Transfers(Protocol):
@@ -35,7 +40,7 @@ class TransferOptions:
     none) is the public queue for reports named in messages sent here. With `ping`, hosts are pinged through UDP at
     `ping_port` before connecting. `transfers` observes the messages sent. With `trust_queue_manager_identifiers`,
     messages go to any peer that claims the identifier of their queue manager, at any address, if neither a route nor
-    the directory says where it is."""
+    the directory says where it is. `find` looks for queues that are not known here."""
 
     port: int = PORT
     source: str = ""
@@ -49,6 +54,7 @@ class TransferOptions:
     report_messages: bool = False
     report_queue: bytes = b""
     locate: Locate | None = None
+    find: FindQueue | None = None
     ping: bool = False
     ping_port: int = PING_PORT
     transfers: Transfers | None = None

@@ -1,4 +1,4 @@
-"""Messages that wait for a directory lookup, such as for the certificates of a sender.
+"""Messages that wait for a directory lookup: for the certificates of a sender, or for a queue that is not known here.
 
 Later messages of the same connection wait, too, so that the order is kept. The window of the session limits their
 number.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from openmsmq.packet import UserMessage
@@ -23,13 +23,23 @@ class _Held(NamedTuple):
     task: asyncio.Task[None]  # referenced, so that the task is not garbage-collected
 
 
+class Waiting(NamedTuple):
+    """The messages from `first` on were not judged: that one waits for `look_up`."""
+
+    first: int
+    look_up: Awaitable[None]
+
+
+Judge = Callable[[PeerConnection, Sequence[MessageReceived]], Waiting | None]
+
+
 class PendingLookups:
     """Passes messages to `judge` in order; `look_up` returns an awaitable that must finish before, or None."""
 
     def __init__(
         self,
         look_up: Callable[[UserMessage], Awaitable[None] | None],
-        judge: Callable[[PeerConnection, Sequence[MessageReceived]], None],
+        judge: Judge,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._look_up: Final = look_up
@@ -43,19 +53,31 @@ class PendingLookups:
         if held is not None:
             held.messages.extend(messages)
             return
+        waiting = next(self._waiting_among(messages), None)
+        look_ups = [] if waiting is None else [waiting.look_up]
+        first = len(messages) if waiting is None else waiting.first
+        waiting = self._judge(connection, messages[:first]) if first else None
+        if waiting is not None:
+            look_ups.append(waiting.look_up)
+            first = waiting.first
+        if look_ups:
+            self._hold(connection, messages[first:], look_ups)
+
+    def _waiting_among(self, messages: Sequence[MessageReceived]) -> Iterator[Waiting]:
         for index, received in enumerate(messages):
             look_up = None if received.is_plain else self._look_up(received.message)  # a plain one has no signature
             if look_up is not None:
-                if index:
-                    self._judge(connection, messages[:index])
-                task = self._loop.create_task(self._wait(connection, look_up))
-                self._held[connection] = _Held(messages[index:], task)
-                return
-        self._judge(connection, messages)
+                yield Waiting(index, look_up)
 
-    async def _wait(self, connection: PeerConnection, look_up: Awaitable[None]) -> None:
+    def _hold(
+        self, connection: PeerConnection, messages: list[MessageReceived], look_ups: Sequence[Awaitable[None]]
+    ) -> None:  # fmt: skip
+        self._held[connection] = _Held(messages, self._loop.create_task(self._wait(connection, look_ups)))
+
+    async def _wait(self, connection: PeerConnection, look_ups: Sequence[Awaitable[None]]) -> None:
         try:
-            await look_up
+            for look_up in look_ups:
+                await look_up
             self._resume(connection)
         except Exception:  # as in `arrival`: the connection is closed, and the peer resends its messages
             logger.exception("cannot check messages from %s; closing the connection", connection.address)
@@ -66,6 +88,8 @@ class PendingLookups:
         messages = self._held.pop(connection).messages
         if connection.is_over:  # not acknowledged, so the peer resends them
             return
-        self._judge(connection, messages[:1])
-        if messages[1:] and not connection.is_over:
+        waiting = self._judge(connection, messages[:1])
+        if waiting is not None:
+            self._hold(connection, messages, [waiting.look_up])
+        elif messages[1:] and not connection.is_over:
             self.received(connection, messages[1:])

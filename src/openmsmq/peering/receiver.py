@@ -12,7 +12,9 @@ from openmsmq.packet import UserMessage
 from openmsmq.peering.arrival import Arrival, ArrivalBatch, ArrivalOrigin, DeliveryResult
 from openmsmq.peering.connection import PeerConnection
 from openmsmq.peering.memory import SourceState
+from openmsmq.peering.options import FindQueue
 from openmsmq.peering.order_acks import OrderAcks
+from openmsmq.peering.pending_lookups import Waiting
 from openmsmq.peering.plain_arrival import PlainArrival
 from openmsmq.peering.reports import Reports
 from openmsmq.peering.sender import MessageSender
@@ -44,7 +46,8 @@ class ReceivedOutcome:
 class MessageReceiver:
     """Passes messages to queues (`plain`, `arrival`), and acknowledgments to `sender`. `answers_by` is called with a
     session that delivers transactional messages, so that acknowledgments for its peer are sent on it. `met` is called
-    with identifier and address of a peer from which a message was accepted."""
+    with identifier and address of a peer from which a message was accepted. `find` returns what a message for a
+    queue that is not known here waits for, or None."""
 
     def __init__(
         self,
@@ -56,15 +59,29 @@ class MessageReceiver:
         when_durable: Callable[[Callable[[], object]], None],
         answers_by: Callable[[PeerConnection], None],
         met: Callable[[bytes, str], None],
+        find: FindQueue | None = None,
     ) -> None:
         self._arrival, self._plain = arrival, plain
         self._sender, self._order_acks, self._reports = sender, order_acks, reports
-        self._when_durable, self._answers_by, self._met = when_durable, answers_by, met
+        self._when_durable, self._answers_by, self._met, self._find = when_durable, answers_by, met, find
 
-    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> None:
-        """Process plain messages, then the rest as one change. If that fails because of a bug, each message is
-        processed separately, so that only the one that triggers the bug is refused."""
-        messages = messages[self._take_plain(connection, messages) :]
+    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> Waiting | None:
+        """Process plain messages, then the rest as one change, up to one that has to wait."""
+        count = self._take_plain(connection, messages)
+        rest = messages[count:]
+        if self._find is not None:
+            for index, received in enumerate(rest):
+                name = self._arrival.unknown_destination(received.message)
+                look_up = None if name is None else self._find(name)
+                if look_up is not None:
+                    self._judge_all(connection, rest[:index])
+                    return Waiting(count + index, look_up)
+        self._judge_all(connection, rest)
+        return None
+
+    def _judge_all(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> None:
+        """Process messages as one change. If that fails because of a bug, each message is processed separately, so that
+        only the one that triggers the bug is refused."""
         if not messages or self._try_as_one_change(connection, messages):
             return
         for received in messages:

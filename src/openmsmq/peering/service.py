@@ -104,7 +104,7 @@ class MessageService:
         plain = PlainArrival(self._arrival, manager, self._duplicates, self._now)
         judge = MessageReceiver(
             self._arrival, plain, self._sender, self._order_acks, self._reports, when_durable, self._answers_by,
-            self._known.met,
+            self._known.met, options.find,
         )  # fmt: skip
         self._holding = PendingLookups(protections.arrival.look_up, judge.judge, loop)
         self._server: asyncio.Server | None = None

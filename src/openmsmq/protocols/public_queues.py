@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 from uuid import UUID
 
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.directory.lookup import Filter, Relation
-from openmsmq.directory.provider import MachineRecord, QueueRecord
+from openmsmq.directory.provider import DirectoryProvider, MachineRecord, QueueRecord
 from openmsmq.model import names
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import (
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 MAXIMUM_NAME: Final = 63  # maximum length of a public queue's name, [MC-MQAC] 3.10.6.1
 MOST_ELEMENTS: Final = 1000  # maximum number of format names in an expanded distribution list
+_PATIENCE: Final = 5.0  # seconds before a name that was not found is looked up again for a message
+_MOST_SOUGHT: Final = 1000
 _PAGE: Final = 100  # records read at once; the event loop does other work between two pages
 # Attributes of the same name in QueueProperties and QueueRecord.
 _SHARED: Final = tuple(name for name in QueueProperties._fields if name not in ("instance", *LOCAL_PROPERTIES))
@@ -65,6 +68,7 @@ class PublicQueues:
         self._own: Final = UUID(bytes_le=manager.machine.identifier)
         self._changing: Final = asyncio.Lock()  # held from the directory's answer to the local change
         self._is_registered = False
+        self._sought: Final[dict[str, float]] = {}  # name -> when it was looked up for a message
         self._missing: set[UUID] = set()  # queues of this machine not in the directory, already reported
 
     # -- names -------------------------------------------------------------------------------------------------
@@ -124,8 +128,8 @@ class PublicQueues:
                 await self._locate(element, access)
             elif isinstance(element, names.PrivateFormatName) and self._lacks_keys(element):
                 await self._learn_keys(element.guid)
-            elif (path := self._unknown_path(element)) is not None:
-                await self._locate_path(path)
+            elif self._unknown_path(element) is not None:
+                await self._find(element)
         return expanded
 
     async def _expanded(self, name: names.FormatName) -> names.FormatName:
@@ -177,15 +181,33 @@ class PublicQueues:
             )
             await self._learn_keys(record.machine)
 
-    async def _locate_path(self, path: names.PathName) -> None:
+    async def _locate_here(self, look_up: Callable[[DirectoryProvider], Awaitable[QueueRecord]]) -> None:
         """Create a public queue of this machine that another machine has just created in the directory. If this fails,
-        opening reports that there is no such queue."""
+        there is no such queue."""
         try:
-            record = await self.directory.ask(lambda d: d.queue_at(str(self._canonical(path))))
+            record = await self.directory.ask(look_up)
             if record.machine == self._own:
                 await self._follow(record.identifier)
         except MsmqError as error:
-            logger.debug("%s was not found in the directory: %s", path, error)
+            logger.debug("a public queue was not found in the directory: %s", error)
+
+    def find(self, name: names.FormatName) -> Coroutine[Any, Any, None] | None:
+        """Return a coroutine that creates a public queue of this machine which another machine has just created in the
+        directory, so that a message for it can be stored; None if `name` was looked up within the last `_PATIENCE`
+        seconds."""
+        now, key = time.monotonic(), str(name).lower()
+        if now - self._sought.get(key, -_PATIENCE) < _PATIENCE:
+            return None
+        if len(self._sought) >= _MOST_SOUGHT:  # names that peers have made up
+            self._sought.clear()
+        self._sought[key] = now
+        return self._find(name)
+
+    async def _find(self, name: names.FormatName) -> None:
+        if isinstance(name, names.PublicFormatName):
+            await self._locate_here(lambda d: d.queue(name.guid))
+        elif (path := self._unknown_path(name)) is not None:
+            await self._locate_here(lambda d: d.queue_at(str(self._canonical(path))))
 
     def path_elsewhere(self, name: names.FormatName) -> names.PathName | None:
         """Get Queue Path, 3.1.7.1.26, for a public queue of another machine that `resolve` has found; None

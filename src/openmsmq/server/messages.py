@@ -75,6 +75,7 @@ class PeerMessages:
                 if configuration.trace_endpoint
                 else None
             ),
+            find=public_queues.find if directory.exists else None,
             locate=(lambda name: public_queues.resolve(name, Access.SEND)) if directory.exists else None,
             trust_queue_manager_identifiers=configuration.trust_queue_manager_identifiers,
         )
