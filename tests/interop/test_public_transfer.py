@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import openmsmq
 from daemon import Daemon, eventually, free_port
@@ -11,17 +14,29 @@ from openmsmq.com import Dispatch
 HOSTS = ("127.0.75.1", "127.0.75.2")
 
 
-def test_a_public_queue_of_another_machine_gets_its_messages_and_their_acknowledgments(tmp_path: Path) -> None:
+@contextmanager
+def two_machines(directory: Path) -> Iterator[tuple[Daemon, Daemon, Any, Any]]:
+    """Yield the queue managers ALPHA and BETA, and a client of each."""
     port = str(free_port(*HOSTS))
-    common = ("--message-port", port, "--peer-message-port", port, "--directory-path", str(tmp_path / "directory"))
+    common = ("--message-port", port, "--peer-message-port", port, "--directory-path", str(directory / "directory"))
     peers = ("--peers", f"ALPHA={HOSTS[0]},BETA={HOSTS[1]}")
-    alpha = Daemon(tmp_path / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common, *peers)
-    beta = Daemon(tmp_path / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common, *peers)
+    alpha = Daemon(directory / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common, *peers)
+    beta = Daemon(directory / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common, *peers)
     with alpha, beta, openmsmq.connect(HOSTS[0], alpha.port) as near, openmsmq.connect(HOSTS[1], beta.port) as far:
-        info = Dispatch("MSMQ.MSMQQueueInfo", host=HOSTS[1], port=beta.mapper_port)
-        info.PathName = "BETA\\orders"
-        info.Create()
-        name = info.FormatName
+        yield alpha, beta, near, far
+
+
+def created(path_name: str, host: str, port: int, is_transactional: bool = False) -> str:
+    """Create a public queue through the automation objects of a machine. Returns its format name."""
+    info = Dispatch("MSMQ.MSMQQueueInfo", host=host, port=port)
+    info.PathName = path_name
+    info.Create(is_transactional)
+    return str(info.FormatName)
+
+
+def test_a_public_queue_of_another_machine_gets_its_messages_and_their_acknowledgments(tmp_path: Path) -> None:
+    with two_machines(tmp_path) as (_, beta, near, far):
+        name = created("BETA\\orders", HOSTS[1], beta.mapper_port)
         assert name.startswith("PUBLIC=")
         near.create_queue(".\\private$\\admin")
         with near.open(name, "send") as queue:
@@ -40,17 +55,10 @@ def test_a_public_queue_of_another_machine_gets_its_messages_and_their_acknowled
 
 
 def test_messages_for_a_queue_that_was_just_created_on_another_machine_arrive(tmp_path: Path) -> None:
-    port = str(free_port(*HOSTS))
-    common = ("--message-port", port, "--peer-message-port", port, "--directory-path", str(tmp_path / "directory"))
-    peers = ("--peers", f"ALPHA={HOSTS[0]},BETA={HOSTS[1]}")
-    alpha = Daemon(tmp_path / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common, *peers)
-    beta = Daemon(tmp_path / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common, *peers)
-    with alpha, beta, openmsmq.connect(HOSTS[0], alpha.port) as near, openmsmq.connect(HOSTS[1], beta.port) as far:
+    with two_machines(tmp_path) as (alpha, _, near, far):
         for name, is_transactional in (("express", False), ("transactional", True)):
-            info = Dispatch("MSMQ.MSMQQueueInfo", host=HOSTS[0], port=alpha.mapper_port)
-            info.PathName = f"BETA\\{name}"
-            info.Create(is_transactional)
-            for address in (info.FormatName, f"DIRECT=OS:BETA\\{name}"):
+            format_name = created(f"BETA\\{name}", HOSTS[0], alpha.mapper_port, is_transactional)
+            for address in (format_name, f"DIRECT=OS:BETA\\{name}"):
                 with near.open(address, "send") as queue:
                     if is_transactional:
                         with near.transaction() as transaction:
