@@ -65,9 +65,11 @@ def test_times_and_sizes_have_units() -> None:
 
 
 def test_a_token_encodes_the_position_and_the_selected_messages() -> None:
-    chosen = [Chosen("{x}\\1", "q", 0x1F3, 0, 0, "", "", 0, "")] * 3
+    chosen = [Chosen("{x}\\1", "q", number, 0, 0, "", "", 0, "") for number in (0x1F1, 0x1F2, 0x1F3)]
     token = Selection(chosen, scanned=9, bound=0x1F3).token
-    assert token == "1f3-3" and parse_token(token) == SelectionToken(0x1F3, 3)
+    digest = Selection(chosen[::-1]).digest
+    assert token == f"1f3-3-{digest}" and parse_token(token) == SelectionToken(0x1F3, 3, digest)
+    assert Selection(chosen[:2]).digest != digest != Selection([chosen[0]._replace(queue="r"), *chosen[1:]]).digest
     assert Selection(chosen, scanned=9).token == "", "a protocol without sequence numbers has no token"
     with pytest.raises(ValueError, match="dry run"):
         parse_token("all")

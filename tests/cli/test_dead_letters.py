@@ -251,12 +251,26 @@ def test_messages_committed_after_the_dry_run_are_not_affected(run: Run, service
             dry = run(*wanted, "--dry-run")
             assert "would be deleted: 1" in dry
         token = dry.split("--selection ")[1].strip()
-    assert "the dry run found 1 messages, and there are 2 now" in run(*wanted, "--selection", token, code=2)
+    said = run(*wanted, "--selection", token, code=2)
+    assert "the dry run found 1 messages, and the options now select 2, not just these" in said
     assert len(listed(run, "slow")) == 2
     run("send", "slow", "y", "--label", "late", "--transaction")
-    dry = run(*wanted, "--dry-run")
+    token = run(*wanted, "--dry-run").split("--selection ")[1].strip()
     run("receive", "slow")
-    assert "deleted: 2" in run(*wanted, "--selection", dry.split("--selection ")[1].strip())
+    assert "the options now select 2, not just these" in run(*wanted, "--selection", token, code=2)
+    token = run(*wanted, "--dry-run").split("--selection ")[1].strip()
+    assert "deleted: 2" in run(*wanted, "--selection", token)
+
+
+def test_a_limited_selection_never_moves_on_to_other_messages(run: Run) -> None:
+    run("queue", "create", "limited")
+    for label, priority in (("low", "1"), ("low", "1"), ("high", "6"), ("high", "6")):
+        run("send", "limited", "x", "--label", label, "--priority", priority)
+    wanted = ("msg", "delete", "limited", "--all", "--limit", "2", "--yes")
+    token = run(*wanted, "--dry-run").split("--selection ")[1].strip()
+    assert "deleted: 2" in run(*wanted, "--selection", token)
+    assert "not just these" in run(*wanted, "--selection", token, code=2)
+    assert [each["label"] for each in messages(run, "limited")] == ["low", "low"]
 
 
 @pytest.mark.parametrize("command", [("dlq", "resend", "--all"), ("msg", "resend", "edited", "--all")])

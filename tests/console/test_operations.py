@@ -45,6 +45,35 @@ def test_a_dry_run_changes_nothing_and_later_messages_are_not_selected(client: C
     assert (again["done"], again["gone"]) == (0, 2), "the same token twice finds them gone"
 
 
+def test_only_the_messages_of_the_dry_run_are_affected(daemon: Daemon, client: Client, queue: str) -> None:
+    for label, priority in (("low", 1), ("high", 6), ("highest", 7)):
+        client.post(f"/queues/{queue}/messages", text="x", label=label, priority=priority)
+    found = plan(client, "delete", queue, all=True, limit=2)
+    assert [each["label"] for each in found["sample"]] == ["highest", "high"]
+    with daemon.connect() as manager, manager.open(client.get(f"/queues/{queue}")["queue"]["name"]) as reading:
+        assert reading.receive(0).label == "highest"
+    client.post(f"/queues/{queue}/messages", text="x", label="new", priority=7)
+    done = carry_out(client, found)
+    assert (done["done"], done["gone"]) == (1, 1)
+    again = carry_out(client, found)
+    assert (again["done"], again["gone"]) == (0, 2)
+    assert labels(client, queue) == ["new", "low"]
+
+
+def test_a_long_new_text_is_carried_out(client: Client, queue: str) -> None:
+    client.send(queue, "x")
+    text = "\u00e9" * 200_000
+    done = carry_out(client, plan(client, "resend", queue, all=True, changes={"text": text}))
+    assert (done["done"], done["failed"]) == (1, 0)
+    refused(
+        422,
+        client,
+        "POST",
+        "/dry-runs",
+        {"act": "resend", "queue": queue, "all": True, "changes": {"text": text + "x"}},
+    )
+
+
 def test_messages_move_copy_and_are_sent_again(client: Client, queue: str) -> None:
     target = other(client, "target")
     client.send(queue, "x", "y")

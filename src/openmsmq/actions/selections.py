@@ -23,7 +23,7 @@ from openmsmq.admin.acting import Act
 from openmsmq.admin.editing import MessageEdits
 from openmsmq.admin.naming import path_of
 from openmsmq.admin.queues import missing
-from openmsmq.admin.selection import Chosen, Criteria, Selection, act, parse_token, select
+from openmsmq.admin.selection import Chosen, Criteria, Selection, act, select, select_again
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.roles import Role
 
@@ -41,6 +41,11 @@ ActWord = Annotated[Act, doc("The action: `return` is for dead letters, `resend`
 
 
 ActDone = Annotated[str, doc("The action.", "return")]
+
+
+#: Characters of a new body, and of a selection, which contains the body: up to 8 for each.
+_TEXT: Final = 200_000
+_SEALED: Final = 2_000_000
 
 
 class MessageFilter(Input, frozen=True):
@@ -66,7 +71,7 @@ class Edits(Input, frozen=True):
     """Changes to messages that are resent."""
 
     label: Annotated[Annotated[str, Meta(max_length=249)] | None, doc("New label.")] = None
-    text: Annotated[str | None, doc("New body, as text.")] = None
+    text: Annotated[Annotated[str, Meta(max_length=_TEXT)] | None, doc("New body, as text.")] = None
     priority: Annotated[Annotated[int, Meta(ge=0, le=7)] | None, doc("New priority.")] = None
     time_to_reach_queue: Annotated[
         Lifetime | None, doc("New time limit to reach the queue, in seconds from the time of resending.")
@@ -122,7 +127,7 @@ class DryRun(Output, frozen=True):
 class Order(Input, frozen=True):
     """A dry run to carry out."""
 
-    selection: Annotated[str, Meta(max_length=200_000, description="`selection` of the dry run.")]
+    selection: Annotated[str, Meta(max_length=_SEALED, description="`selection` of the dry run.")]
     count: Annotated[int, Meta(ge=0, description="`count` of the dry run, as confirmation.")]
 
 
@@ -169,7 +174,8 @@ def dry_run(site: ActionSite, given: PlanRequest) -> DryRun:
         warnings.append("some of the messages would become dead letters again for the same reason")
     if found.chosen and not found.token:
         raise ActionRefused(409, "messages of this queue have no sequence numbers, so they cannot be selected")
-    sealed = daemon.seal({"sid": site.caller.sid, "plan": msgspec.to_builtins(plan), "token": found.token, "now": now})
+    lookups = [chosen.lookup for chosen in found.chosen]
+    sealed = daemon.seal({"sid": site.caller.sid, "plan": msgspec.to_builtins(plan), "lookups": lookups, "now": now})
     return DryRun(
         plan.act, row["name"], len(found.chosen), sum(chosen.size for chosen in found.chosen), found.scanned,
         found.complete, [_shown(plan, chosen) for chosen in found.chosen[:_SAMPLE]], warnings, sealed, int(_VALID),
@@ -190,23 +196,14 @@ def operate(site: ActionSite, given: Order) -> Result:
     if known.get("sid") != site.caller.sid or time.time() - known["now"] > _VALID:
         raise ActionRefused(409, "this dry run has expired or belongs to another user: run it again")
     plan = msgspec.convert(known["plan"], PlanRequest)
-    token = parse_token(known["token"])
-    if token.found != given.count:
-        raise ActionRefused(412, f"the dry run found {token.found} messages, not {given.count}")
+    lookups = frozenset(known["lookups"])
+    if len(lookups) != given.count:
+        raise ActionRefused(412, f"the dry run found {len(lookups)} messages, not {given.count}")
     row = daemon.queue(plan.queue)
-    found = select(
-        site.manager, [row["open"]], _criteria(plan), known["now"], limit=plan.limit, scan=SCANNED, token=token,
-        previews=False,
-    )  # fmt: skip
-    if len(found.chosen) > token.found:
-        now = len(found.chosen)
-        difference = (
-            f"the dry run found {token.found} messages, but now {now} match, because a transaction has ended since then"
-        )
-        raise ActionRefused(409, f"{difference}; run it again")
+    found = select_again(site.manager, row["open"], lookups)
     after = {"to": plan.to} if plan.to is not None else None
     number = site.record(f"messages.{plan.act}", "queue", row["name"], count=len(found.chosen), after=after)
-    result = _carried_out(site.manager, plan, row, found, token.found, number)
+    result = _carried_out(site.manager, plan, row, found, len(lookups), number)
     daemon.changed()
     return result
 

@@ -7,8 +7,9 @@ token, a later call selects the same messages and reports if fewer are left or m
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -24,7 +25,7 @@ from openmsmq.model.text import printable
 
 _PART: Final = 8  # minimum characters of an identifier; fewer match many identifiers by chance
 _PREVIEW: Final = 200  # maximum characters of a body
-_TOKEN: Final = re.compile(r"([0-9a-f]+)-([0-9]+)")
+_TOKEN: Final = re.compile(r"([0-9a-f]+)-([0-9]+)-([0-9a-f]{16})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +104,21 @@ class Selection:
     @property
     def token(self) -> str:
         """Token for a later call on the same selection; empty if sequence numbers are unknown."""
-        return f"{self.bound:x}-{len(self.chosen)}" if self.bound or not self.scanned else ""
+        return f"{self.bound:x}-{len(self.chosen)}-{self.digest}" if self.bound or not self.scanned else ""
+
+    @property
+    def digest(self) -> str:
+        """Short digest of the selected messages: other messages have another one."""
+        places = sorted(f"{chosen.queue.lower()}/{chosen.lookup}" for chosen in self.chosen)
+        return hashlib.sha256("\n".join(places).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class SelectionToken(NamedTuple):
-    """Result of a dry run: the highest sequence number read, and the number of messages."""
+    """Result of a dry run: the highest sequence number read, the number of messages, and their digest."""
 
     bound: int
     found: int
+    digest: str
 
 
 class ActionResult(NamedTuple):
@@ -144,6 +152,19 @@ def select(
     for name in queues:
         for message in _matching(qm, name, criteria, now, found, limit, scan, token, protocol):
             found.chosen.append(_chosen(name, message, previews))
+    return found
+
+
+def select_again(qm: QueueManager, queue: str, lookups: Collection[int]) -> Selection:
+    """Find the messages with these lookup identifiers that are still there, and no others. Raises MsmqError."""
+    found, last = Selection(), max(lookups, default=-1)
+    with qm.open(queue, "peek") as opened, closing(iter(opened)) as messages:
+        for message in messages:
+            if message.lookup_identifier > last or len(found.chosen) == len(lookups):  # they are in queue order
+                break
+            found.scanned += 1
+            if message.lookup_identifier in lookups:
+                found.chosen.append(_chosen(queue, message, False))
     return found
 
 
@@ -215,8 +236,8 @@ def parse_token(text: str) -> SelectionToken:
     """Parse the text of a token. Raises ValueError."""
     found = _TOKEN.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is not a selection; a dry run shows one, such as 1f3-100")
-    return SelectionToken(int(found.group(1), 16), int(found.group(2)))
+        raise ValueError(f"{text!r} is not a selection; a dry run shows one, such as 1f3-100-8c7dd922ad47494f")
+    return SelectionToken(int(found.group(1), 16), int(found.group(2)), found.group(3))
 
 
 def preview(message: Message) -> str:

@@ -142,20 +142,18 @@ class SelectionOptions:
         self._criteria, self._limit, self._token = criteria, limit, token
 
     def select(self, qm: QueueManager, queues: Iterable[str]) -> Selection:
-        """Raise MessageNotFound for an identifier that does not exist, and UsageError if there are more messages than
-        the dry run found. Print a note if there are fewer.
-        """
+        """Raise MessageNotFound for an identifier that does not exist, and UsageError if other messages are selected
+        than those that the dry run found."""
         found = select(qm, queues, self._criteria, time.time(), limit=self._limit, token=self._token)
         missing = (self._criteria.ids or frozenset()) - {chosen.id for chosen in found.chosen}
         if missing:
             raise MessageNotFound(detail=f"no such message: {', '.join(sorted(missing))}")
-        if self._token is not None and len(found.chosen) > self._token.found:
+        if self._token is not None and found.digest != self._token.digest:
             raise click.UsageError(
-                f"the dry run found {self._token.found} messages, and there are {len(found.chosen)} now: a "
-                "transaction has ended in the meantime, or the options differ; repeat the dry run"
+                f"the dry run found {self._token.found} messages, and the options now select {len(found.chosen)}, not "
+                "just these: some were received or became visible in the meantime, or the options differ; repeat the "
+                "dry run"
             )
-        if self._token is not None and len(found.chosen) < self._token.found:
-            echo(f"{self._token.found - len(found.chosen)} of what the dry run found is gone", err=True)
         return found
 
 
