@@ -101,6 +101,9 @@ def test_a_silence_covers_its_object_by_any_name_until_it_ends(tmp_path: Path) -
     rules = Rules(tmp_path)
     rules.silence("oldest", "orders", 60)
     assert rules.covers("oldest", "mq1\\private$\\ORDERS") and rules.covers("oldest", "orders")
+    rules.silence("quota", "private$\\Orders", 60)
+    assert rules.covers("quota", "mq1\\private$\\orders")
+    rules.file.unsilence("quota", "orders", nothing)
     assert not rules.covers("oldest", "mq1\\private$\\bills") and not rules.covers("quota", "orders")
     rules.now += 60
     assert not rules.covers("oldest", "orders") and rules.file.read().in_force(rules.now) == []

@@ -128,6 +128,22 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
     assert [record["object"]["name"] for record in log.read()] == ["orders", "after"]
 
 
+def test_numbers_continue_after_a_disk_that_was_full_at_a_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditLog(tmp_path, size=1000)
+    while (tmp_path / "audit.jsonl").stat().st_size < 1000 if (tmp_path / "audit.jsonl").exists() else True:
+        log.append(entry())
+    last = [record["seq"] for record in log.read()][-1]
+    with monkeypatch.context() as patch:
+        patch.setattr("openmsmq.admin.audit.os.write", lambda handle, data: 0)
+        with pytest.raises(OSError, match="not written whole"):
+            log.append(entry())
+    assert log.append(entry("after")) == int(last) + 2
+    (tmp_path / "audit.jsonl").replace(tmp_path / "audit.jsonl.1")  # as a crash between two renames leaves it
+    assert AuditLog(tmp_path, size=1000).append(entry("later")) == int(last) + 3
+
+
 def test_a_process_that_keeps_the_lock_blocks_nobody(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.append(entry())

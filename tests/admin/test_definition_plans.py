@@ -155,26 +155,27 @@ def test_queues_that_are_not_in_the_document_are_kept_and_names_ignore_case() ->
 
 def test_users_and_groups_become_those_of_the_document(tmp_path: Path) -> None:
     users = UsersFile(tmp_path / "users.json")
-    for name, administrator in (("kept", True), ("raised", False), ("lowered", True)):
+    for name, administrator in (("kept", True), ("raised", False), ("lowered", True), ("named", True), ("own", True)):
         users.add(name, "Passw0rd!", administrator=administrator)
     users.add_group("team", ["kept", "raised"])
     document = {
         "format": 1,
         "users": [
             {"name": "kept", "administrator": True}, {"name": "raised", "administrator": True, "role": "operator"},
-            {"name": "lowered"}, {"name": "new", "nt_hash": "0a" * 16, "role": "monitor"}, {"name": "unknown"},
+            {"name": "lowered", "administrator": False}, {"name": "new", "nt_hash": "0a" * 16, "role": "monitor"},
+            {"name": "unknown"}, {"name": "named"}, {"name": "OWN", "administrator": False, "role": "monitor"},
         ],
-        "groups": [{"name": "team", "members": ["kept", "lowered"]}, {"name": "empty"}],
+        "groups": [{"name": "team", "members": ["kept", "lowered"]}, {"name": "empty"}, {"name": "others"}],
     }  # fmt: skip
     here = {
         "queues": [],
         "users": [
             {"name": user.name, "administrator": user.administrator, "role": user.role.word} for user in users.list()
         ],
-        "groups": [{"name": "team", "members": ["kept", "raised"]}],
+        "groups": [{"name": "team", "members": ["kept", "raised"]}, {"name": "others", "members": ["kept"]}],
     }
     client: Any = MemoryQueues()
-    local: Any = SimpleNamespace(users=users, machine=None)
+    local: Any = SimpleNamespace(users=users, machine=None, caller="own")
     done = {step.said: apply(step) for step in plan(client, document, here, sid_of, local)}
     assert done == {
         "user raised: administrator False -> True": "done",
@@ -182,13 +183,15 @@ def test_users_and_groups_become_those_of_the_document(tmp_path: Path) -> None:
         "user lowered: administrator True -> False": "done",
         "add user new": "done",
         "user unknown is missing, and its password is not in the file: openmsmq user add": LEFT,
+        "user OWN: administrator True -> False: left, because it is your own account": LEFT,
+        "user OWN: role administrator -> monitor: left, because it is your own account": LEFT,
         "group team: +lowered, -raised": "done",
         "add group empty with no members": "done",
     }
     found = {user.name: (user.administrator, user.role.word) for user in UsersFile(tmp_path / "users.json").list()}
     assert found == {
         "kept": (True, "administrator"), "raised": (True, "operator"), "lowered": (False, "administrator"),
-        "new": (False, "monitor"),
+        "new": (False, "monitor"), "named": (True, "administrator"), "own": (True, "administrator"),
     }  # fmt: skip
     groups = {group.name: len(group.members) for group in UsersFile(tmp_path / "users.json").groups()}
     assert groups == {"team": 2, "empty": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -11,6 +12,9 @@ from command_line import at, invoke
 from console.browser import USER, Client
 from console.test_remedies import run, send_exactly_once
 from daemon import Daemon, eventually
+from openmsmq.admin.tokens import TokensFileError
+from openmsmq.console.derived import ACTIONS, action_errors
+from openmsmq.console.problems import Problem
 
 DRY: dict[str, Any] = {"dry_run": "true"}
 
@@ -93,3 +97,13 @@ def test_by_the_command_a_sequence_of_nobody_is_not_found(client: Client) -> Non
     ended = run(client, "sequence", "forget", "planned-none", unknown, "--dry-run")
     assert ended.code == 3 and unknown in ended.stderr
     assert run(client, "sequence", "forget", "planned-none", unknown, "--dry-run", user=USER).code != 0
+
+
+def test_an_action_without_space_on_the_disk_is_a_507() -> None:
+    action = next(each for each in ACTIONS if each.name == "token.create")
+    for number, status in ((errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EACCES, 409)):
+        failed = TokensFileError("the tokens can't be written")
+        failed.__cause__ = OSError(number, "x")
+        with pytest.raises(Problem) as refused, action_errors(action):
+            raise failed
+        assert refused.value.status == status

@@ -18,6 +18,7 @@ from daemon import Daemon, eventually
 from openmsmq.actions.background import MOST_KEPT, MOST_RUNNING, BackgroundJob, CanceledJob, Jobs, JobView
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.model.message import Message
+from openmsmq.model.roles import Role
 
 MANY = 1_500  # more than one request processes
 
@@ -229,6 +230,18 @@ def test_a_job_ends_when_its_user_may_no_longer_log_in(own: FreshDaemon) -> None
     assert done["state"] == "failed" and "login" in done["detail"] and done["done"] < MANY
 
 
+def test_a_job_ends_when_its_user_loses_the_role(own: FreshDaemon) -> None:
+    client, bob = own.client, Client(own.daemon, "bob")
+    source, _ = pair(client, "job-role")
+    fill(own.daemon, "job-role", MANY)
+    job = start(bob, source, act="copy", all=True, to="job-role-to")
+    paused(client, job)
+    own.users.set_role("bob", Role.MONITOR)
+    client.act("POST", f"/jobs/{job}/resume")
+    done = ended(client, job)
+    assert done["state"] == "failed" and "bob has lost the role operator" in done["detail"] and done["done"] < MANY
+
+
 # -- restarts ------------------------------------------------------------------------------------------------------
 
 
@@ -319,7 +332,13 @@ def test_how_work_ends_is_how_the_job_ends() -> None:
         job.cancel()
         job.wait()
 
+    def paused_afterwards(job: BackgroundJob) -> None:
+        job.cancel()
+        job.pause()
+        job.wait()
+
     assert run(lambda job: job.note(done=3))[0].state == "done"
+    assert run(paused_afterwards)[0].state == "canceled"
     assert run(lost)[0].state == "interrupted"
     view = run(wrong)[0]
     assert (view.state, view.detail) == ("failed", "wrong")

@@ -38,6 +38,7 @@ from openmsmq.gateways.openid import (
     verified,
 )
 from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.web import _check_openid
 from requirements import library
 
 library("joserfc", "pip install 'openmsmq[oidc]'")
@@ -438,3 +439,10 @@ def test_settings_that_do_not_fit_together_are_refused(settings: dict[str, Any],
     made: Callable[..., Configuration] = Configuration
     with pytest.raises(ConfigurationError, match=names):
         made(data_dir=Path("x"), **settings)
+
+
+def test_a_secret_that_cannot_be_read_is_an_error_of_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    for file, said in ((tmp_path / "missing", "No such file or directory"), (tmp_path / "empty", "is empty")):
+        with pytest.raises(ConfigurationError, match=f"oidc_client_secret_file: {file}.*{said}"):
+            _check_openid(OpenIdSettings("https://id.example", "x", file, "sub"))

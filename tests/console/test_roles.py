@@ -198,7 +198,7 @@ def test_users_by_http(own: FreshDaemon) -> None:
         ("PATCH", "/users/bob", {}, 422),
         ("PATCH", "/users/bob", {"password": ""}, 422),
         ("PATCH", "/users/alice", {"administrator": False}, 409),
-        ("PATCH", "/users/alice", {"role": "monitor"}, 409),
+        ("PATCH", "/users/alice", {"role": "monitor"}, 409), ("PATCH", "/users/ALICE", {"password": "x"}, 409),
         ("DELETE", "/users/Alice", None, 409),
         ("DELETE", "/users/nobody", None, 404),
         ("POST", "/groups", {"name": "bob"}, 409),

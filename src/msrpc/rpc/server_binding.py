@@ -303,7 +303,8 @@ class Binder:
     def _log_login(self, channel: Channel) -> None:
         who = channel.context.identity if channel.usable else None
         if who is not None and not who.anonymous:
-            log.info("%s\\%s (%s) logged in from %s by %s", who.domain, who.user, who.sid, self._peer_host, who.login)
+            place = self._peer_host or who.origin
+            log.info("%s\\%s (%s) logged in from %s by %s", who.domain, who.user, who.sid, place, who.login)
             self._logins.logged_in(who, self._peer_host)
 
     def _log_failure(self, error: AuthenticationError) -> None:

@@ -99,6 +99,8 @@ class BackgroundJob:
 
     def pause(self) -> None:
         self._go.clear()
+        if self.canceled:
+            self._go.set()
 
     def resume(self) -> None:
         self._go.set()

@@ -13,7 +13,7 @@ from openmsmq.actions.table import ActionCommand, Input, Output, action
 from openmsmq.admin import dead_letters
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.admin.selection import Criteria, select
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import AccessDenied, MsmqError
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.roles import Role
 
@@ -80,7 +80,8 @@ def list_groups(site: ActionSite, given: GroupsQuery) -> DeadLetterGroups:
             if len(failed) == len(names) - 1:  # no queue could be read
                 raise
             failed.append(name)
-            LEFT_OUT.note("lists of dead letters", name, error)
+            if not isinstance(error, AccessDenied):
+                LEFT_OUT.note("lists of dead letters", name, error)
             complete = False
             continue
         scanned += selection.scanned

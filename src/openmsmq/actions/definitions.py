@@ -79,6 +79,7 @@ class _Local:
 
     users: UsersFile
     machine: Guard
+    caller: str
 
 
 def definitions_of(site: ActionSite, *, local: bool, secrets: bool = False) -> Document:
@@ -162,7 +163,7 @@ def _local(site: ActionSite) -> _Local:
     """Return the local accounts. Raises MsmqError unless the caller administers the queue manager."""
     site.demand_administrator()
     users = UsersFile(site.users_file, on_change=lambda name, user: site.record(name, "user", user))
-    return _Local(users, machine_guard(site))
+    return _Local(users, machine_guard(site), site.caller.name)
 
 
 ACTIONS: Final = (export_definitions, import_definitions)

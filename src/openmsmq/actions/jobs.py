@@ -25,7 +25,7 @@ from openmsmq.admin.selection import Action as MessageWork
 from openmsmq.admin.selection import Criteria
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import AccessDenied, MsmqError
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, time_text
 
@@ -160,6 +160,8 @@ def _changeable(site: ActionSite, given: NamedJob, *states: str) -> BackgroundJo
         raise ActionRefused(409, f"the job {given.job} is a {job.view.kind}, which cannot be paused or canceled")
     if job.view.state not in states:
         raise ActionRefused(409, f"the job {given.job} is {job.view.state}")
+    if job.canceled:
+        raise ActionRefused(409, f"the job {given.job} is being canceled")
     return job
 
 
@@ -348,9 +350,12 @@ class _Work:
             self._check_login()
 
     def _check_login(self) -> None:
-        """Check the login of the job's user, since an open connection needs no new login. Raises AccessDenied."""
+        """Check the login and the role of the job's user, since an open connection needs no new login. Raises
+        AccessDenied."""
         self._checked = time.monotonic()
-        daemon_of(self._site).call("whoami")
+        user = daemon_of(self._site).call("whoami")
+        if user["role"] < Role.OPERATOR:
+            raise AccessDenied(detail=f"{user['name']} has lost the role operator, which jobs require")
 
 
 ACTIONS: Final = (list_jobs, get_job, start_job, pause_job, resume_job, cancel_job)

@@ -214,6 +214,11 @@ def change_user(site: ActionSite, given: UserChange) -> CommandResultView:
     file, name = _file(site), given.user
     if given.administrator is not UNSET or given.role is not UNSET:
         _demand_other(site, name)
+    if given.password is not UNSET and _is_own(site, name):
+        raise ActionRefused(
+            409, "this is your own password: `openmsmq user own-password` and the page Tokens change it, and ask for "
+            "the current one",
+        )  # fmt: skip
     if given.password is not UNSET:
         file.set_password(name, given.password)
     if given.administrator is not UNSET:
@@ -326,12 +331,16 @@ def _new_file(site: ActionSite) -> UsersFile:
 
 def _demand_other(site: ActionSite, name: str) -> None:
     """Refuse changes of the caller's own account, which could lock out the last administrator. Raises ActionRefused."""
-    if site.caller.name and name.casefold() == site.caller.name.casefold():
+    if _is_own(site, name):
         raise ActionRefused(
             409,
             "you cannot remove yourself or your own rights: ask another administrator, or use `openmsmq user` on the "
             "machine of the server",
         )
+
+
+def _is_own(site: ActionSite, name: str) -> bool:
+    return bool(site.caller.name) and name.casefold() == site.caller.name.casefold()
 
 
 ACTIONS: Final = (

@@ -32,7 +32,9 @@ class AlarmRuleError(Exception):
 
 def subject_key(subject: str) -> str:
     """Return the key that all names of an object of alarms share; empty for the whole condition."""
-    return key_of(short_name(subject.strip()))
+    name = subject.strip()
+    name = f".\\{name}" if name.lower().startswith("private$\\") else name
+    return key_of(short_name(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ The daemon and commands that use its data directory append records under a lock.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -144,16 +145,25 @@ class AuditLog:
                 os.close(handle)
 
     def _rotate(self, handle: int) -> int:
-        """Start a new file, which continues the record numbers. Return its handle, which replaces `handle`."""
-        number = self._last_number(handle)
+        """Start a new file, which continues the record numbers. Return its handle, which replaces `handle`. Its first
+        record is written before anything is renamed, so that a full disk changes nothing."""
+        rotated = AuditEntry("audit.rotate", "audit", AUDIT_FILE, "system")
+        line = (json.dumps(_document(rotated, self._last_number(handle) + 1, time.time())) + "\n").encode()
+        begun = self._path.with_name(f"{self._path.name}.new")
+        fresh = open_own(begun)
+        try:
+            os.ftruncate(fresh, 0)
+            if os.write(fresh, line) < len(line):
+                raise OSError(errno.ENOSPC, "the first record of a new file was not written whole")
+        except OSError:
+            os.close(fresh)
+            raise
         for index in range(self._files - 2, 0, -1):
             if self._numbered(index).exists():
                 self._numbered(index).replace(self._numbered(index + 1))
         self._path.replace(self._numbered(1))
+        begun.replace(self._path)
         os.close(handle)
-        fresh = open_own(self._path)
-        rotated = AuditEntry("audit.rotate", "audit", AUDIT_FILE, "system")
-        os.write(fresh, (json.dumps(_document(rotated, number + 1, time.time())) + "\n").encode())
         return fresh
 
     def _numbered(self, number: int) -> Path:
@@ -163,14 +173,22 @@ class AuditLog:
         status = os.fstat(handle)
         if (status.st_ino, status.st_size) == self._end[:2]:
             return self._end[2]
-        start = max(0, status.st_size - _TAIL)
-        lines = os.pread(handle, _TAIL, start).splitlines()
-        for line in reversed(lines):
-            try:
-                return int(json.loads(line)["seq"])
-            except (ValueError, KeyError, TypeError):
-                continue
-        return 0
+        number = _number_at_end(handle)
+        if number is None:  # a crash while files were renamed
+            with suppress(FileNotFoundError), self._numbered(1).open("rb") as previous:
+                number = _number_at_end(previous.fileno())
+        return number or 0
+
+
+def _number_at_end(handle: int) -> int | None:
+    """Return the number of the last record of a file; None if it has none."""
+    lines = os.pread(handle, _TAIL, max(0, os.fstat(handle).st_size - _TAIL)).splitlines()
+    for line in reversed(lines):
+        try:
+            return int(json.loads(line)["seq"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return None
 
 
 def _document(entry: AuditEntry, number: int, now: float) -> dict[str, Any]:

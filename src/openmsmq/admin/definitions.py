@@ -82,6 +82,10 @@ class Local(Protocol):
     @property
     def machine(self) -> Guard: ...
 
+    @property
+    def caller(self) -> str:
+        """The name of the user who imports; empty for a command in the data directory."""
+
 
 # -- export --------------------------------------------------------------------------------------------------------
 
@@ -100,8 +104,7 @@ def export(
             for group in local.users.groups()
         ]
         document["users"] = [
-            {"name": user.name, "administrator": user.administrator}
-            | ({} if user.role is Role.ADMINISTRATOR else {"role": user.role.word})
+            {"name": user.name, "administrator": user.administrator, "role": user.role.word}
             | ({"nt_hash": user.nt_hash.hex()} if secrets else {})
             for user in local.users.list()
         ]
@@ -213,7 +216,7 @@ def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
         guarded += [("the queue manager", wanted.get("machine", {}), MACHINE_RIGHTS)]
         users |= {user.name.casefold() for user in local.users.list()}
         for group in wanted.get("groups", []):
-            for member in group["members"]:
+            for member in group.get("members", []):
                 if member.casefold() not in users:
                     raise DefinitionsError(f"group {group['name']}: there is no user {member!r}, and no hash to add it")
     for said, part, rights in guarded:
@@ -294,8 +297,8 @@ def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of
     shown = [wanted["sddl"]] if "sddl" in wanted else []
     if parts & SecurityInformation.OWNER and "owner" in wanted:
         shown.append(f"owner {wanted['owner']}")
-    if parts & SecurityInformation.DACL:
-        shown += wanted.get("permissions", [])
+    if parts & SecurityInformation.DACL and "permissions" in wanted:
+        shown += wanted["permissions"] or ["no permissions, so that only the owner can change them"]
 
     def change() -> None:
         given = _descriptor(wanted, guard.rights, sid_of)
@@ -323,7 +326,7 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Definition
     known = {entry["name"].lower(): entry for entry in here.get("users", [])}
     steps = []
     for entry in wanted.get("users", []):
-        name, administrator, theirs = entry["name"], bool(entry.get("administrator")), known.get(entry["name"].lower())
+        name, administrator, theirs = entry["name"], entry.get("administrator"), known.get(entry["name"].lower())
         if theirs is None and "nt_hash" not in entry:
             steps.append(
                 DefinitionChange(
@@ -338,22 +341,30 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Definition
                         users.restore,
                         name,
                         bytes.fromhex(entry["nt_hash"]),
-                        administrator=administrator,
-                        role=_role(entry),
+                        administrator=bool(administrator),
+                        role=role_of(entry.get("role", Role.ADMINISTRATOR.word)),
                     ),
                 )
             )
         else:
-            if theirs["administrator"] != administrator:
+            changes: list[tuple[str, Callable[[], Any]]] = []
+            if administrator not in (None, theirs["administrator"]):
                 step = f"user {name}: administrator {theirs['administrator']} -> {administrator}"
-                steps.append(DefinitionChange(step, partial(users.set_administrator, name, administrator)))
-            if _role(theirs) is not _role(entry):
-                step = f"user {name}: role {_role(theirs).word} -> {_role(entry).word}"
-                steps.append(DefinitionChange(step, partial(users.set_role, name, _role(entry))))
+                changes.append((step, partial(users.set_administrator, name, administrator)))
+            role = entry.get("role", theirs["role"])
+            if role != theirs["role"]:
+                step = f"user {name}: role {theirs['role']} -> {role}"
+                changes.append((step, partial(users.set_role, name, role_of(role))))
+            is_own = name.casefold() == local.caller.casefold()
+            steps += [
+                DefinitionChange(f"{step}: left, because it is your own account", None) if is_own
+                else DefinitionChange(step, change)
+                for step, change in changes
+            ]  # fmt: skip
     groups = {entry["name"].lower(): set(entry["members"]) for entry in here.get("groups", [])}
     for entry in wanted.get("groups", []):
-        name, members = entry["name"], set(entry.get("members", []))
-        theirs_ = groups.get(name.lower())
+        theirs_ = groups.get(entry["name"].lower())
+        name, members = entry["name"], set(entry.get("members", theirs_ or ()))
         if theirs_ is None:
             steps.append(DefinitionChange(f"add group {name} with {', '.join(sorted(members)) or 'no members'}",
                               partial(users.add_group, name, sorted(members))))  # fmt: skip
@@ -362,7 +373,3 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Definition
             step = f"group {name}: " + ", ".join([f"+{user}" for user in joins] + [f"-{user}" for user in leaves])
             steps.append(DefinitionChange(step, partial(users.change_members, name, joins, leaves)))
     return steps
-
-
-def _role(entry: Document) -> Role:
-    return role_of(entry.get("role", Role.ADMINISTRATOR.word))

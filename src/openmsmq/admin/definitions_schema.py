@@ -39,7 +39,7 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Rights(_Part, frozen=True):
     """Owner and access control list: as words, or as SDDL if words cannot express them."""
 
-    owner: str | UnsetType | None = UNSET
+    owner: Annotated[str, Meta(min_length=1)] | UnsetType | None = UNSET
     permissions: list[str] | UnsetType = UNSET
     sddl: str | UnsetType = UNSET
 
@@ -66,12 +66,12 @@ class QueueDefinition(Rights, frozen=True, kw_only=True):
 
 class GroupDefinition(_Part, frozen=True):
     name: str
-    members: list[str] = []
+    members: list[str] | UnsetType = UNSET
 
 
 class UserDefinition(_Part, frozen=True):
     name: str
-    administrator: bool = False
+    administrator: bool | UnsetType = UNSET
     role: Literal["monitor", "operator", "administrator"] | UnsetType = UNSET
     nt_hash: Annotated[str, Meta(pattern="^[0-9a-fA-F]{32}$")] | UnsetType = UNSET
 

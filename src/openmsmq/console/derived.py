@@ -46,6 +46,7 @@ from openmsmq.console.problems import Problem
 from openmsmq.console.recording import record
 from openmsmq.console.table import HttpOperation, WebRequest, json_response
 from openmsmq.model.errors import AccessDenied
+from openmsmq.model.exhaustion import exhausted
 from openmsmq.model.roles import missing_administrator
 
 _NOUNS: Final = (
@@ -179,7 +180,7 @@ def action_errors(action: Action) -> Iterator[None]:
         raise Problem(422, str(error), errors=error.errors) from None
     except tuple(action.refuses) as error:
         status = next(status for kind, status in action.refuses.items() if isinstance(error, kind))
-        raise Problem(status, str(error)) from None
+        raise Problem(507 if exhausted(error) is not None else status, str(error)) from None
 
 
 def _digest(binds: Any) -> str:

@@ -33,7 +33,7 @@ from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.server.background import start_background_task
 from openmsmq.server.calls import Calls
-from openmsmq.server.config import Configuration
+from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import SERVED
 from openmsmq.server.relays import RelayService
@@ -188,8 +188,14 @@ def files_outside(configuration: Configuration) -> list[str]:
 
 
 def _check_openid(settings: OpenIdSettings) -> None:
-    """Check the requirements of OpenID Connect. Raises OSError."""
+    """Check the requirements of OpenID Connect. Raises ConfigurationError, and OSError if a library is missing."""
     if find_spec("joserfc") is None:
         raise OSError("oidc_issuer requires joserfc: pip install 'openmsmq[oidc]'")
-    if settings.secret_file is not None and not settings.secret_file.read_bytes().strip():
-        raise OSError(f"oidc_client_secret_file: {settings.secret_file} is empty")
+    if settings.secret_file is None:
+        return
+    try:
+        secret = settings.secret_file.read_bytes().strip()
+    except OSError as error:
+        raise ConfigurationError(f"oidc_client_secret_file: {settings.secret_file}: {error.strerror}") from error
+    if not secret:
+        raise ConfigurationError(f"oidc_client_secret_file: {settings.secret_file} is empty")
