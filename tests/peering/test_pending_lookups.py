@@ -9,7 +9,7 @@ from unittest import mock
 
 from openmsmq.packet import UserMessage
 from openmsmq.peering.connection import PeerConnection
-from openmsmq.peering.pending_lookups import PendingLookups, Waiting
+from openmsmq.peering.pending_lookups import MessagesWaiting, PendingLookups
 from openmsmq.peering.receiver import _answer
 from openmsmq.transport import MessageReceived
 
@@ -40,12 +40,12 @@ class World:
     async def _wait(self) -> None:
         await self.answer.wait()
 
-    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> Waiting | None:
+    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> MessagesWaiting | None:
         for index, received in enumerate(messages):
             text = cast("str", received.message)
             if text.endswith("+") and text not in self.sought:
                 self.sought.add(text)
-                return Waiting(index, self._wait())
+                return MessagesWaiting(index, self._wait())
             if text == self.fails_at:
                 raise OSError("no store")
             self.judged.append(text)

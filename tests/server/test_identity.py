@@ -33,7 +33,7 @@ def test_a_store_under_another_name_continues_under_both(tmp_path):
         assert "the computer name was OLD and is now new" in new.log
         manager.create_queue("NEW\\private$\\later")
         manager.create_queue("old\\private$\\later2")
-        assert manager.queues() == ["OLD\\private$\\orders", "new\\private$\\later", "new\\private$\\later2"]
+        assert manager.queues() == ["new\\private$\\orders", "new\\private$\\later", "new\\private$\\later2"]
         for prefix in ("OLD", "new", "."):
             path = f"{prefix}\\private$\\orders"
             assert manager.properties(path, "label") == {"label": "kept"}

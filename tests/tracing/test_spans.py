@@ -117,9 +117,9 @@ def test_signed_messages_and_used_extensions_are_not_changed(spans: Spans, prope
 
 
 def test_a_send_that_fails_is_a_span_that_failed(daemon: Daemon, spans: Spans) -> None:
-    with daemon.connect() as manager, manager.open(PATH, "peek") as reader:
+    with daemon.connect() as manager, manager.open(PATH, "send") as writer:
         with pytest.raises(openmsmq.MsmqError):
-            reader.send("x")
+            writer.send("x", label="x" * 300)
     [sent] = spans["send"]
     assert sent.status.status_code is StatusCode.ERROR
 

@@ -23,14 +23,14 @@ class _Held(NamedTuple):
     task: asyncio.Task[None]  # referenced, so that the task is not garbage-collected
 
 
-class Waiting(NamedTuple):
+class MessagesWaiting(NamedTuple):
     """The messages from `first` on were not judged: that one waits for `look_up`."""
 
     first: int
     look_up: Awaitable[None]
 
 
-Judge = Callable[[PeerConnection, Sequence[MessageReceived]], Waiting | None]
+Judge = Callable[[PeerConnection, Sequence[MessageReceived]], MessagesWaiting | None]
 
 
 class PendingLookups:
@@ -63,11 +63,11 @@ class PendingLookups:
         if look_ups:
             self._hold(connection, messages[first:], look_ups)
 
-    def _waiting_among(self, messages: Sequence[MessageReceived]) -> Iterator[Waiting]:
+    def _waiting_among(self, messages: Sequence[MessageReceived]) -> Iterator[MessagesWaiting]:
         for index, received in enumerate(messages):
             look_up = None if received.is_plain else self._look_up(received.message)  # a plain one has no signature
             if look_up is not None:
-                yield Waiting(index, look_up)
+                yield MessagesWaiting(index, look_up)
 
     def _hold(
         self, connection: PeerConnection, messages: list[MessageReceived], look_ups: Sequence[Awaitable[None]]

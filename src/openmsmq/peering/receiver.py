@@ -14,7 +14,7 @@ from openmsmq.peering.connection import PeerConnection
 from openmsmq.peering.memory import SourceState
 from openmsmq.peering.options import FindQueue
 from openmsmq.peering.order_acks import OrderAcks
-from openmsmq.peering.pending_lookups import Waiting
+from openmsmq.peering.pending_lookups import MessagesWaiting
 from openmsmq.peering.plain_arrival import PlainArrival
 from openmsmq.peering.reports import Reports
 from openmsmq.peering.sender import MessageSender
@@ -65,7 +65,7 @@ class MessageReceiver:
         self._sender, self._order_acks, self._reports = sender, order_acks, reports
         self._when_durable, self._answers_by, self._met, self._find = when_durable, answers_by, met, find
 
-    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> Waiting | None:
+    def judge(self, connection: PeerConnection, messages: Sequence[MessageReceived]) -> MessagesWaiting | None:
         """Process plain messages, then the rest as one change, up to one that has to wait."""
         count = self._take_plain(connection, messages)
         rest = messages[count:]
@@ -75,7 +75,7 @@ class MessageReceiver:
                 look_up = None if name is None else self._find(name)
                 if look_up is not None:
                     self._judge_all(connection, rest[:index])
-                    return Waiting(count + index, look_up)
+                    return MessagesWaiting(count + index, look_up)
         self._judge_all(connection, rest)
         return None
 
