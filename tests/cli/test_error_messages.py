@@ -134,5 +134,5 @@ def test_a_daemon_whose_users_cannot_be_read_does_not_start(tmp_path, content):
 
 
 def test_a_refused_read_names_the_access_of_the_queue(qm):
-    with qm.open(QUEUE, "send") as queue, pytest.raises(openmsmq.AccessDenied, match="was opened with the access 'send'"):
+    with qm.open(QUEUE, "send") as queue, pytest.raises(openmsmq.AccessDenied, match="opened with the access 'send'"):
         queue.receive(0)

@@ -43,7 +43,7 @@ def test_a_store_under_another_name_continues_under_both(tmp_path):
         assert manager.counts("old\\private$\\orders")["message_count"] == 3
         assert not manager.outgoing()
         rows = [json.loads(line) for line in checked("queue", "list", "--json", **at(new)).splitlines()]
-        assert [row["message_count"] for row in rows] == [3, 0, 0]
+        assert [row["message_count"] for row in rows] == [0, 0, 3], "in the order of their names"
     with names_of(tmp_path / "data", "third") as third, third.connect() as manager:
         assert "the computer name was OLD, new and is now" in third.log
         assert manager.counts("new\\private$\\later")["message_count"] == 0
