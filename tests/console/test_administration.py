@@ -17,6 +17,7 @@ from console.browser import PASSWORD, USER, Browser, Client, Refused
 from console.browser import ask as ask_without_login
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually
+from openmsmq.actions.definitions import MOST_STEPS
 from openmsmq.admin.backup import MANIFEST, restore
 from openmsmq.model.errors import MsmqError, QueueDeleted
 
@@ -144,6 +145,12 @@ def test_a_step_of_an_import_that_fails_is_a_problem_and_the_others_are_done(bob
     said = refusal(409, lambda: bob.post("/definitions", document=wanted, token=token))
     assert "1 step of" in said and "ACCESS_DENIED" in said
     assert "step-new" in json.dumps(bob.get("/queues"))
+
+
+def test_an_import_that_would_take_longer_than_a_request_is_refused(client: Client) -> None:
+    wanted = {"format": 1, "queues": [{"name": f"many{number}"} for number in range(MOST_STEPS + 1)]}
+    said = refusal(422, lambda: client.post("/definitions/dry-runs", document=wanted))
+    assert f"a request at most {MOST_STEPS}: import it in parts" in said
 
 
 def test_what_is_given_twice_is_refused(client: Client) -> None:

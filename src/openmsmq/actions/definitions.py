@@ -20,6 +20,7 @@ from openmsmq.model.text import counted
 
 _REFUSES: Final = dict.fromkeys(UNREADABLE, 503)
 _FILE: Final = "it reads and writes files"
+MOST_STEPS: Final = 5000  # changes of one HTTP request, which has to end within a minute
 
 WithLocal = Annotated[bool, doc("Also users, groups, rights on the machine and settings; for administrators.")]
 
@@ -128,11 +129,16 @@ def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPla
     except DefinitionsError as error:
         raise ActionRefused(422, str(error), "/document") from None
     planned = [PlannedStep(step.said, step.apply is not None) for step in steps]
+    can = sum(step.can for step in planned)
+    if site.daemon is not None and can > MOST_STEPS:
+        raise ActionRefused(
+            422, f"the document has {can} changes, a request at most {MOST_STEPS}: import it in parts, or by `openmsmq "
+            "definitions import` without --url", pointer="/document",
+        )  # fmt: skip
     option = " --local" if given.local else ""
 
     def carry_out() -> Imported:
         if site.daemon is not None:  # without the HTTP process, the daemon records each step
-            can = sum(step.can for step in planned)
             site.record("definitions.import", "machine", site.machine, count=can)
         done = [DoneStep(step.said, apply(step)) for step in steps]
         if site.daemon is not None:
