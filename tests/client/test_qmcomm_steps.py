@@ -10,7 +10,8 @@ import pytest
 import openmsmq
 from msrpc.rpc.client_connection import ClientConnection, ResponseReceived
 from msrpc.rpc.pdu import SyntaxId
-from openmsmq.client.calls import ClientCall, decoded
+from msrpc.rpc.responses import decoded
+from openmsmq.client.calls import ClientCall
 from openmsmq.client.qmcomm import QmcommQueue
 from openmsmq.conversion.receive_buffer import fill
 from openmsmq.interfaces import ms_mqmp as m

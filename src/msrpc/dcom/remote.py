@@ -28,6 +28,7 @@ from msrpc.ndr import Interface, Operation
 from msrpc.rpc.aio import AsyncConnection, connect
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.pdu import SyntaxId
+from msrpc.rpc.responses import decoded
 from msrpc.waiting import outcome_of
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class RemoteExporter:
             raise ComError(fault.status, f"{interface.name}::{operation.name}") from fault
         except LoginRefused as error:  # the resolver has accepted this login, so the object refuses the caller
             raise ComError(RPC_S_ACCESS_DENIED, f"{interface.name}::{operation.name}") from error
-        return operation.decode_response(answer.stub, answer.byte_order)
+        return decoded(operation, answer.stub, answer.byte_order)
 
     async def query(self, ipid: bytes, iid: UUID) -> d.STDOBJREF:
         """RemQueryInterface for one interface. Raises ComError."""
@@ -270,8 +271,8 @@ class RemoteProcesses:
                 await connection.bind(*_version(d.IObjectExporter))
                 operation = d.IObjectExporter.operation("ResolveOxid2")
                 request = d.ResolveOxid2_Request(reference.oxid, 1, [TCP])
-                answer = operation.decode_response(
-                    await connection.call(operation.opnum, operation.encode_request(request))
+                answer = decoded(
+                    operation, await connection.call(operation.opnum, operation.encode_request(request))
                 )
             finally:
                 connection.close()
@@ -410,7 +411,7 @@ async def _complex_ping(
     """Send ComplexPing and return the identifier of the set; 0 if the resolver does not know it."""
     operation = d.IObjectExporter.operation("ComplexPing")
     request = d.ComplexPing_Request(setid, sequence & 0xFFFF, len(add), len(remove), add or None, remove or None)
-    answer = operation.decode_response(await connection.call(operation.opnum, operation.encode_request(request)))
+    answer = decoded(operation, await connection.call(operation.opnum, operation.encode_request(request)))
     found: int = answer.pSetId
     return found if answer.result in (0, 1911) else 0
 
@@ -418,7 +419,7 @@ async def _complex_ping(
 async def _simple_ping(connection: AsyncConnection, setid: int) -> bool:
     operation = d.IObjectExporter.operation("SimplePing")
     stub = operation.encode_request(d.SimplePing_Request(setid))
-    return not operation.decode_response(await connection.call(operation.opnum, stub)).result
+    return not decoded(operation, await connection.call(operation.opnum, stub)).result
 
 
 def _version(interface: Interface) -> tuple[UUID, tuple[int, int]]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from msrpc.ndr import BadStubData, ByteOrder, Interface, Operation
+from msrpc.ndr import Interface, Operation
 from msrpc.rpc.faults import (
     NCA_S_FAULT_CONTEXT_MISMATCH,
     NCA_S_FAULT_REMOTE_NO_MEMORY,
@@ -34,7 +34,6 @@ from openmsmq.model.errors import (
     InvalidHandle,
     MsmqError,
     ProtocolError,
-    RemoteProtocolError,
     RpcConnectionError,
     error_for,
     name_of,
@@ -259,14 +258,6 @@ def transfer_syntaxes(interface: Interface) -> tuple[SyntaxId, ...]:
 def spoken(operation: Operation, syntax: SyntaxId) -> Operation:
     """Return the operation with the codecs for the transfer syntax that the server has chosen."""
     return operation.ndr64 if syntax == NDR64 else operation
-
-
-def decoded(operation: Operation, stub: bytes, byte_order: ByteOrder) -> Any:
-    """Decode the response to a call. Raises RemoteProtocolError."""
-    try:
-        return operation.decode_response(stub, byte_order)
-    except BadStubData as error:
-        raise RemoteProtocolError(f"cannot decode the response of the server: {error}") from error
 
 
 def resumed(

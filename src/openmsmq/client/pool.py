@@ -17,13 +17,13 @@ from msrpc.ndr import Interface, Operation
 from msrpc.rpc import client as rpc
 from msrpc.rpc.client_connection import FaultReceived, ResponseReceived
 from msrpc.rpc.faults import RpcFault
+from msrpc.rpc.responses import decoded
 from openmsmq.client.calls import (
     ClientAssociation,
     ClientCall,
     ClientClosed,
     Steps,
     T,
-    decoded,
     fault_error,
     resumed,
     spoken,

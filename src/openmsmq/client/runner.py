@@ -14,6 +14,7 @@ from msrpc.rpc import aio as rpc
 from msrpc.rpc.client_connection import ResponseReceived
 from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.pdu import SyntaxId
+from msrpc.rpc.responses import decoded
 from openmsmq.client.calls import (
     CALL_FAILURES,
     ClientAssociation,
@@ -21,7 +22,6 @@ from openmsmq.client.calls import (
     ClientClosed,
     Steps,
     T,
-    decoded,
     fault_error,
     resumed,
     spoken,

@@ -26,6 +26,7 @@ from msrpc.interfaces import ms_dcom as d
 from msrpc.interfaces import ms_oaut as o
 from msrpc.rpc.call import InterfaceTable
 from msrpc.rpc.faults import RpcFault
+from msrpc.rpc.responses import decoded
 from msrpc.rpc.server import RpcServer
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import ComError, HResult, MsmqError, RpcConnectionError
@@ -144,7 +145,7 @@ class Apartment:
                 raise ComError(fault.status, f"activation at {self.place.host}") from fault
         finally:
             connection.close()
-        response = operation.decode_response(stub)
+        response = decoded(operation, stub)
         if response.result & 0x80000000 or response.ppActProperties is None:
             raise ComError(response.result or ComResult.E_FAIL, f"activation at {self.place.host}")
         exported, ((_, hresult, reference),) = activation.parse_answer(response.ppActProperties.abData)

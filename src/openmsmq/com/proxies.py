@@ -59,9 +59,10 @@ class ComObject:
         member = self._find(name, ("propget",))
         if member is not None:
             return self._invoke(member, GET, (), {})
-        if self._find(name, ("method",)) is None:
+        method = self._find(name, ("method",))
+        if method is None:
             raise AttributeError(f"{type(self).__name__} has no {name}; see dir()")
-        raise AttributeError(name)
+        raise AttributeError(f"{type(self).__name__} has no {name}; the method is called {method.name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         member = self._find(name, _PUT_KINDS)
