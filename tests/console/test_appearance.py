@@ -266,6 +266,8 @@ def test_passwords_are_not_kept_by_a_login(browser: Browser) -> None:
     browser.cookie = ""
     page = browser.ask("POST", "/users", {"csrf": csrf, "name": "carol", "password": "a secret of carol"})
     assert page.status == 401 and "carol" in page.text and "a secret of carol" not in page.text
+    page = browser.ask("POST", "/password", {"csrf": csrf, "current": "the old one", "password": "the new one"})
+    assert page.status == 401 and "the old one" not in page.text and "the new one" not in page.text
 
 
 def test_a_form_of_another_site_gets_no_login_that_keeps_it(browser: Browser, queue: str) -> None:

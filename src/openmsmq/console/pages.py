@@ -54,6 +54,7 @@ _COLUMNS: Final = {
     "state": "State",
 }  # fmt: skip
 _KEPT: Final = "kept_"  # prefix of form fields that are kept during a login
+SECRETS: Final = ("csrf", "password", "current")  # fields that are not kept: the CSRF token and passwords
 _UNSEEN: Final = ("id", "selection", "queue", "act", "lookup")  # fields that are not typed by the user
 _THEMES: Final = ("light", "dark")
 PAGE_ROWS: Final = 100
@@ -162,7 +163,7 @@ class Console:
         """Answer a form that was sent after the end of the login: show a login form that keeps the typed values."""
         self.web.demand_own_page(request, None, None)
         await self._form(request)
-        kept = [pair for pair in request.state.pairs if not _is_secret(pair[0])]
+        kept = [pair for pair in request.state.pairs if pair[0] not in SECRETS]
         response = await self.login_form(request, next_="/", again=request.url.path, kept=kept)
         response.status_code = problem.status
         response.headers.update(problem.headers)
@@ -483,11 +484,6 @@ def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
         values["to"] = given["to"]
     plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
-
-
-def _is_secret(name: str) -> bool:
-    """Whether a field must not be kept: the CSRF token and passwords."""
-    return name == "csrf" or "password" in name
 
 
 def _first(form: Mapping[str, str]) -> int:
