@@ -215,6 +215,10 @@ def test_with_a_certificate_it_is_https_and_the_cookie_is_for_that_alone(tmp_pat
         cookie = response.headers["set-cookie"]
         assert cookie.startswith("__Host-openmsmq=") and "Secure" in cookie
         assert response.headers["strict-transport-security"]
+        response.read()
+        headers = {"Content-Type": "application/json", "Origin": f"http://localhost:{port_of(daemon)}"}
+        connection.request("POST", "/api/v1/session", body, headers)
+        assert connection.getresponse().status == 403, "its pages are never those of http"
         connection.close()
         with bare(daemon) as plain:
             plain.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -157,6 +157,22 @@ def test_a_change_by_cookie_needs_the_token_of_the_session(daemon: Daemon) -> No
     assert create(**{"X-CSRF-Token": token, "Sec-Fetch-Site": "same-origin"}) == 201
 
 
+@pytest.mark.parametrize(("scheme", "secure"), [("http", False), ("https", True)])
+def test_without_a_certificate_it_may_be_behind_a_tls_proxy(daemon: Daemon, scheme: str, secure: bool) -> None:
+    """A proxy passes the Host header on. The scheme that the browser uses is in its Origin only."""
+    headers = {"Host": "localhost", "Origin": f"{scheme}://localhost"}
+    browser = Browser(daemon)
+    form = {"user": "alice", "password": PASSWORD, "next": "/queues"}
+    assert browser.ask("POST", "/login", form, **headers).status == 303
+    assert ("Secure" in browser.last.headers["set-cookie"]) is secure
+    csrf = browser.ask("GET", "/api/v1/session").json["csrf"]
+    assert browser.ask("POST", "/logout", {"csrf": csrf}, Host="localhost", Origin="https://other").status == 403
+    assert browser.ask("POST", "/logout", {"csrf": csrf}, **headers).status == 303
+    body = json.dumps({"user": "alice", "password": PASSWORD}).encode()
+    answer = ask(daemon, "POST", "/api/v1/session", body, {"Content-Type": "application/json", **headers})
+    assert answer.status == 201 and ("Secure" in answer.headers["set-cookie"]) is secure
+
+
 def test_another_site_cannot_log_a_browser_in(daemon: Daemon) -> None:
     body = json.dumps({"user": "alice", "password": PASSWORD}).encode()
     headers = {"Content-Type": "application/json", "Origin": "http://evil.example"}

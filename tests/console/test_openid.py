@@ -175,16 +175,16 @@ def provider(served: Provider) -> Provider:
 class Visitor(Browser):
     """Logs in through the provider. Keeps one cookie: the session's replaces that of the login state."""
 
-    def begin(self, following: str = "/") -> dict[str, str]:
+    def begin(self, following: str = "/", **headers: str) -> dict[str, str]:
         """Start a login. Returns the parameters of the redirect to the provider."""
-        answer = self.ask("GET", f"/login/openid?{urlencode({'next': following})}")
+        answer = self.ask("GET", f"/login/openid?{urlencode({'next': following})}", **headers)
         assert answer.status == 303, answer.text
         assert "SameSite=lax" in answer.headers["set-cookie"] and "HttpOnly" in answer.headers["set-cookie"]
         return {name: values[0] for name, values in parse_qs(urlsplit(answer.headers["location"]).query).items()}
 
     def come_back(self, url: str) -> Answer:
         path = urlsplit(url)
-        answer = self.ask("GET", f"{path.path}?{path.query}")
+        answer = self.ask("GET", f"{path.path}?{path.query}", Host=path.netloc or "localhost")
         sessions = [line for line in answer.headers.get_all("set-cookie") or [] if "SameSite=strict" in line]
         self.cookie = sessions[0].partition(";")[0] if sessions else ""
         return answer
@@ -209,6 +209,15 @@ def test_a_user_of_the_provider_is_logged_in_as_the_user_of_that_name(daemon: Da
     assert session.json["user"] == "bob" and not session.json["administrator"]
     records = Client(daemon).get("/audit", action="login", by="bob")
     assert records["records"], records
+
+
+def test_behind_a_tls_proxy_the_provider_redirects_to_it(daemon: Daemon, provider: Provider) -> None:
+    visitor = Visitor(daemon)
+    begun = visitor.begin("/queues", Host="localhost", Referer="https://localhost/login")
+    assert begun["redirect_uri"] == f"https://localhost{CALLBACK}" and "Secure" in visitor.last.headers["set-cookie"]
+    answer = visitor.come_back(provider.authorize(begun))
+    assert answer.status == 200 and answer.headers["refresh"] == "0; url=/queues"
+    assert all("Secure" in line for line in answer.headers.get_all("set-cookie") or [""])
 
 
 def test_a_key_of_elliptic_curves_signs_too(daemon: Daemon, provider: Provider) -> None:

@@ -30,7 +30,7 @@ def open_session(asked: WebRequest) -> Response:
     given: LoginRequest = asked.body
     secret, who = begin(asked.services, given, asked.caller.peer)
     response = json_response(who, 201)
-    set_cookie(response, asked.services.settings, secret)
+    set_cookie(response, asked.services.settings, secret, secure=asked.secure)
     return response
 
 
@@ -55,10 +55,10 @@ def _begun(services: Services, known: Mapping[str, Any]) -> tuple[str, CurrentUs
     return secret, CurrentUser(known["name"], known["sid"], known["administrator"], role, session.csrf)
 
 
-def set_cookie(response: Response, settings: WebSettings, secret: str) -> None:
-    """Set the session cookie; delete it if `secret` is empty."""
+def set_cookie(response: Response, settings: WebSettings, secret: str, *, secure: bool) -> None:
+    """Set the session cookie; delete it if `secret` is empty. `secure`: browsers send it over HTTPS only."""
     response.set_cookie(
-        settings.cookie, secret, max_age=int(SESSION_SECONDS) if secret else 0, path="/", secure=settings.tls,
+        settings.cookie, secret, max_age=int(SESSION_SECONDS) if secret else 0, path="/", secure=secure,
         httponly=True, samesite="strict",
     )  # fmt: skip
 

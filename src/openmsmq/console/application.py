@@ -96,7 +96,7 @@ class Web:
         if operation.changes:
             self.demand_own_page(request, caller.session, request.headers.get("x-csrf-token"))
         body = None if operation.body is None else await self._document_in(request, operation.body)
-        asked = WebRequest(self.services, caller, request.path_params, query, body)
+        asked = WebRequest(self.services, caller, request.path_params, query, body, self.is_secure(request))
         answer = await self.work(operation.handler, asked)
         if isinstance(answer, Response):
             return answer
@@ -184,14 +184,30 @@ class Web:
         """Reject changes requested by pages of other sites (CSRF). Checks the headers Sec-Fetch-Site and Origin and,
         for a cookie session, its CSRF token. Raises Problem."""
         site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
-        if site not in (None, "same-origin", "none") or (origin is not None and origin != self.origin(request)):
+        if site not in (None, "same-origin", "none") or (origin is not None and origin not in self.origins(request)):
             raise Problem(403, "refused: this request comes from a page of another site")
         if session is not None and not same(token, session.csrf):
             raise Problem(403, "the CSRF token of this session is missing or wrong (header X-CSRF-Token)")
 
-    def origin(self, request: Request) -> str:
-        """Return the origin of our pages under the host name that the browser used."""
-        return f"{'https' if self.services.settings.tls else 'http'}://{request.headers.get('host', '')}"
+    def origins(self, request: Request) -> list[str]:
+        """Return the possible origins of our pages under the host name that the browser used.
+
+        Without a certificate of its own, the server may be behind a TLS proxy, so that the scheme is unknown and both
+        are accepted. This is safe: the host is an address or an allowed name (`_is_for_us`), so a page of another site
+        has neither origin. Browsers report requests from http to https as cross-site (Sec-Fetch-Site)."""
+        schemes = ("https",) if self.services.settings.tls else ("http", "https")
+        return [f"{scheme}://{request.headers.get('host', '')}" for scheme in schemes]
+
+    def origin(self, request: Request, url: str | None = None) -> str:
+        """Return the origin that the browser used: that of `url`, by default of the headers Origin and Referer. If it
+        is unknown, return the origin by which the server is reached directly."""
+        origins = self.origins(request)
+        given = url or request.headers.get("origin") or request.headers.get("referer", "")
+        return next((each for each in origins if f"{given}/".startswith(f"{each}/")), origins[0])
+
+    def is_secure(self, request: Request) -> bool:
+        """Whether the browser uses HTTPS, possibly through a TLS proxy, so that cookies get the attribute Secure."""
+        return self.origin(request).startswith("https:")
 
     def _cookie_in(self, request: Request) -> str | None:
         try:

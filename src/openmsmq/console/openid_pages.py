@@ -43,45 +43,48 @@ class OpenIdPages:
         return f"{self._services.settings.cookie}-openid"
 
     async def _begin(self, request: Request) -> Response:
-        redirect = self._console.web.origin(request) + CALLBACK
-        found = await self._console.web.work(self._services.begin_openid, redirect)
+        origin = self._console.web.origin(request)
+        found = await self._console.web.work(self._services.begin_openid, origin + CALLBACK)
         response = RedirectResponse(found["url"], 303)
-        after = base64.urlsafe_b64encode(own_path(request.query_params.get("next")).encode()).decode().rstrip("=")
-        self._set_cookie(response, f"{found['state']}.{after}")
+        after = origin + own_path(request.query_params.get("next"))
+        encoded = base64.urlsafe_b64encode(after.encode()).decode().rstrip("=")
+        self._set_cookie(response, f"{found['state']}.{encoded}", secure=origin.startswith("https:"))
         return response
 
     async def _finish(self, request: Request) -> Response:
         given = {name: request.query_params.get(name, "")[:_LONGEST] for name in ("state", "code", "error")}
-        state, _, after = request.cookies.get(self._cookie, "").rpartition(".")
+        state, _, encoded = request.cookies.get(self._cookie, "").rpartition(".")
         if not state or not hmac.compare_digest(state.encode(), given["state"].encode()):
             return await self._refused(request, 400, "this login was not begun in this browser, or too long ago")
         if given["error"] or not given["code"]:
             return await self._refused(request, 401, f"the provider refused the login: {given['error'] or 'no code'}")
-        redirect = self._console.web.origin(request) + CALLBACK
+        after = _decoded(encoded) or ""
+        origin = self._console.web.origin(request, after)
         try:
             secret = await self._console.web.work(
-                account.begin_by_openid, self._services, state, given["code"], redirect, peer_of(request)
+                account.begin_by_openid, self._services, state, given["code"], origin + CALLBACK, peer_of(request)
             )
         except Problem as problem:
             return await self._refused(request, problem.status, problem.detail)
-        following = own_path(_decoded(after))
+        following = own_path(after.removeprefix(origin))
         response = await self._console.render(request, "openid.html", "Log in", next=following)
         response.headers["Refresh"] = f"0; url={quote(following, safe='/?&=%;:@!$+,~')}"
-        account.set_cookie(response, self._services.settings, secret)
-        self._set_cookie(response, "")
+        secure = origin.startswith("https:")
+        account.set_cookie(response, self._services.settings, secret, secure=secure)
+        self._set_cookie(response, "", secure=secure)
         return response
 
     async def _refused(self, request: Request, status: int, why: str) -> Response:
         response = await self._console.login_form(request, next_="/", wrong=why)
         response.status_code = status
-        self._set_cookie(response, "")
+        self._set_cookie(response, "", secure=self._console.web.is_secure(request))
         return response
 
-    def _set_cookie(self, response: Response, value: str) -> None:
+    def _set_cookie(self, response: Response, value: str, *, secure: bool) -> None:
         """Set the state cookie; delete it if `value` is empty."""
         response.set_cookie(
-            self._cookie, value, max_age=_SECONDS if value else 0, path="/", secure=self._services.settings.tls,
-            httponly=True, samesite="lax",
+            self._cookie, value, max_age=_SECONDS if value else 0, path="/", secure=secure, httponly=True,
+            samesite="lax",
         )  # fmt: skip
 
 

@@ -273,7 +273,7 @@ class Console:
         if again is not None and session is not None:
             request.state.caller = await self.web.caller_of(session, peer_of(request))
             response = await self.render(request, "again.html", "Send again", path=again, kept=kept, unseen=_UNSEEN)
-        account.set_cookie(response, self.web.services.settings, secret)
+        account.set_cookie(response, self.web.services.settings, secret, secure=self.web.is_secure(request))
         return response
 
     async def _link_page(self, request: Request) -> Response:
@@ -287,14 +287,14 @@ class Console:
             account.begin_by_link, self.web.services, form.get("secret", "")[:256], peer_of(request)
         )
         response = RedirectResponse("/", 303)
-        account.set_cookie(response, self.web.services.settings, secret)
+        account.set_cookie(response, self.web.services.settings, secret, secure=self.web.is_secure(request))
         return response
 
     async def _logout(self, request: Request, caller: WebCaller) -> Response:
         if caller.session is not None:
             self.web.services.sessions.close(caller.session)
         response = RedirectResponse("/login", 303)
-        account.set_cookie(response, self.web.services.settings, "")
+        account.set_cookie(response, self.web.services.settings, "", secure=self.web.is_secure(request))
         return response
 
     # -- views -----------------------------------------------------------------------------------------------------

@@ -28,13 +28,14 @@ _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """A checked request. `caller` is set if the operation requires a login."""
+    """A checked request. `caller` is set if the operation requires a login; `secure`: the browser uses HTTPS."""
 
     services: Services
     caller: WebCaller
     path: Mapping[str, str] = field(default_factory=dict)
     query: Any = None
     body: Any = None
+    secure: bool = False
 
     @contextmanager
     def queue_manager(self) -> Iterator[QueueManager]:
