@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import http.client
+import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +20,11 @@ import uvicorn
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from console.certificate import self_signed
 from daemon import eventually
 from openmsmq.console import application, bounded
 from openmsmq.console.application import Web
-from openmsmq.console.bounded import BoundedProtocol, sweep
+from openmsmq.console.bounded import BoundedProtocol, BoundedServer, RareWarnings
 from openmsmq.console.problems import Problem
 from openmsmq.console.services import Services, WebSettings
 
@@ -40,17 +46,12 @@ class LargeResponse:
 
 
 @contextmanager
-def served(app: Any) -> Iterator[int]:
-    """Run a server in a thread. Yields its port."""
+def served(app: Any, **options: Any) -> Iterator[int]:
+    """Run a server in a thread, with options of uvicorn. Yields its port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None))
-
-    async def run() -> None:
-        sweeping = asyncio.create_task(sweep())
-        await server.serve(sockets=[listener])
-        sweeping.cancel()
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    config = uvicorn.Config(app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, **options)
+    server = BoundedServer(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
     thread.start()
     try:
         eventually(lambda: server.started)
@@ -110,16 +111,97 @@ def test_an_answer_that_is_read_slowly_arrives_whole(size: int, monkeypatch: pyt
         assert got > len(LARGE) and parts == PARTS
 
 
-def test_endless_headers_are_cut_off_even_after_a_valid_request() -> None:
-    async def small(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+async def small(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
 
+
+def test_endless_headers_are_cut_off_even_after_a_valid_request() -> None:
     with served(small) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"200" in connection.recv(100)
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ")
         eventually(lambda: not BoundedProtocol.open_connections, 5)
+
+
+@contextmanager
+def served_with_tls(directory: Path) -> Iterator[tuple[int, ssl.SSLContext]]:
+    """Run a server with TLS. Yields its port and the context of its clients."""
+    certificate, key = self_signed(directory)
+    with served(small, ssl_certfile=certificate, ssl_keyfile=key) as port:
+        yield port, ssl.create_default_context(cafile=certificate)
+
+
+def status(port: int, context: ssl.SSLContext) -> int:
+    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=10)
+    with closing(connection):
+        connection.request("GET", "/")
+        return connection.getresponse().status
+
+
+def test_connections_without_a_tls_handshake_end_in_time(tmp_path: Path) -> None:
+    with served_with_tls(tmp_path) as (port, context), socket.create_connection(("127.0.0.1", port), 10) as silent:
+        eventually(lambda: len(BoundedProtocol.open_connections) == 1)
+        assert rest(silent) == 0
+        eventually(lambda: not BoundedProtocol.open_connections and not BoundedProtocol.peers)
+        assert status(port, context) == 200
+
+
+def test_connections_without_a_tls_handshake_are_counted_and_refused_with_one_line_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bounded, "CONNECTIONS_PER_PEER", 2)
+    monkeypatch.setattr(bounded, "HEADERS_SECONDS", 10.0)
+    with served_with_tls(tmp_path) as (port, context), ExitStack() as held:
+        opened = [held.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(8)]
+        assert [rest(connection) for connection in opened[2:]] == [0] * 6
+        assert len(BoundedProtocol.open_connections) == 2
+        for connection in opened:
+            connection.close()
+        eventually(lambda: not BoundedProtocol.open_connections and not BoundedProtocol.peers)
+        assert status(port, context) == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "HTTP connection from 127.0.0.1 refused: too many are open"
+    ]
+
+
+def test_a_failed_handshake_is_no_error_and_frees_the_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served_with_tls(tmp_path) as (port, context), socket.create_connection(("127.0.0.1", port), 10) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        rest(plain)
+        eventually(lambda: not BoundedProtocol.open_connections and not BoundedProtocol.peers)
+        assert status(port, context) == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_without_file_descriptors_accepting_continues_after_a_pause(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bounded, "PAUSE", 0.01)
+    failures, accept = iter([errno.EMFILE, errno.ENFILE, errno.ECONNABORTED]), socket.socket.accept
+
+    def accepting(listener: socket.socket) -> Any:
+        for number in failures:
+            raise OSError(number, "no more")
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accepting)
+    with served(small) as port, socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200" in connection.recv(100)
+    [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "HTTP connections cannot be accepted: [Errno 24] no more" in record.getMessage() and not record.exc_info
+
+
+def test_a_warning_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    warn = RareWarnings(lambda: now)
+    for now in (0.0, 1.0, 59.0, 60.0, 61.0):
+        warn("refused %s", now)
+    warn("another")
+    assert [record.getMessage() for record in caplog.records] == ["refused 0.0", "refused 60.0", "another"]
 
 
 # -- the application -----------------------------------------------------------------------------------------------

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import socket
 from collections import Counter
-from typing import Any, ClassVar
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, ClassVar, Final
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from openmsmq.console.limits import ANSWER_BYTES, ANSWER_SECONDS, CONNECTIONS, CONNECTIONS_PER_PEER, HEADERS_SECONDS
@@ -14,6 +19,8 @@ from openmsmq.console.limits import ANSWER_BYTES, ANSWER_SECONDS, CONNECTIONS, C
 logger = logging.getLogger(__name__)
 
 SWEEP: float = 1.0  # seconds between two checks of all connections
+PAUSE: float = 1.0  # seconds after a failed accept, for example without file descriptors
+_QUIET: Final = 60.0  # seconds between two log lines of the same kind
 
 
 class BoundedProtocol(H11Protocol):
@@ -23,34 +30,34 @@ class BoundedProtocol(H11Protocol):
     open_connections: ClassVar[set[BoundedProtocol]] = set()
     peers: ClassVar[Counter[str]] = Counter()
     _peer = ""
-    _since = 0.0  # start of the wait for headers
+    _since = 0.0  # start of the wait for headers, which includes the TLS handshake
     _stuck: float | None = None  # since when the peer has read less than ANSWER_BYTES
     _unread = 0  # bytes of the response that were unread at `_stuck`
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        address: Any = transport.get_extra_info("peername")
-        self._peer = str(address[0]) if address else ""
-        if len(self.open_connections) >= CONNECTIONS or self.peers[self._peer] >= CONNECTIONS_PER_PEER:
-            logger.warning("HTTP connection from %s refused: too many are open", self._peer)
-            transport.abort()
-            return
+    def admit(self, peer: str) -> bool:
+        """Count a connection from the address `peer`. Return False if too many are open."""
+        if len(self.open_connections) >= CONNECTIONS or self.peers[peer] >= CONNECTIONS_PER_PEER:
+            return False
         self.open_connections.add(self)
-        self.peers[self._peer] += 1
-        self._since = self.loop.time()
-        super().connection_made(transport)
+        self.peers[peer] += 1
+        self._peer, self._since = peer, self.loop.time()
+        return True
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self not in self.open_connections:
-            return
+    def release(self) -> None:
+        """Stop counting the connection."""
         self.open_connections.discard(self)
         self.peers[self._peer] -= 1
         if not self.peers[self._peer]:
             del self.peers[self._peer]
-        super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        if self in self.open_connections:
-            super().data_received(data)
+    @property
+    def is_made(self) -> bool:
+        """Whether the TLS handshake, if any, is complete."""
+        return self.flow is not None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.release()
+        super().connection_lost(exc)
 
     def resume_writing(self) -> None:
         self._stuck = None  # the peer reads, even if the buffer is full again at the next check
@@ -75,10 +82,85 @@ class BoundedProtocol(H11Protocol):
             self._stuck = None
 
 
-async def sweep() -> None:
-    """Check all connections periodically until canceled."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(SWEEP)
-        for connection in list(BoundedProtocol.open_connections):
-            connection.check_time(loop.time())
+class BoundedServer(uvicorn.Server):
+    """uvicorn's server, but it accepts connections itself, so that the limits also apply before the TLS handshake.
+    asyncio calls a protocol only after the handshake, waits 60 s for it, and logs each failed accept as an error."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._warn: Final = RareWarnings(lambda: asyncio.get_running_loop().time())
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        await super().startup(sockets=[])
+        for listener in sockets or ():
+            listener.setblocking(False)
+            self._start(self._accept(listener))
+        self._start(self._sweep())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting connections and end the open ones."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().shutdown(sockets)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accept connections until canceled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except ConnectionError:  # the peer has closed it already
+                continue
+            except OSError as error:
+                self._warn("HTTP connections cannot be accepted: %s", error)
+                await asyncio.sleep(PAUSE)
+                continue
+            protocol = BoundedProtocol(self.config, self.server_state, self.lifespan.state)
+            if protocol.admit(address[0]):
+                self._start(self._begin(protocol, connection))
+            else:
+                connection.close()
+                self._warn("HTTP connection from %s refused: too many are open", address[0])
+            await asyncio.sleep(0)  # sock_accept does not yield while connections are waiting
+
+    async def _begin(self, protocol: BoundedProtocol, connection: socket.socket) -> None:
+        """Connect a protocol to an accepted connection, after the TLS handshake."""
+        tls = self.config.ssl
+        with suppress(OSError):  # a failed handshake, or one that took too long
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol, connection, ssl=tls, ssl_handshake_timeout=HEADERS_SECONDS if tls else None
+            )
+        if not protocol.is_made:
+            protocol.release()
+
+    async def _sweep(self) -> None:
+        """Check all connections periodically until canceled."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            for connection in list(BoundedProtocol.open_connections):
+                if connection.is_made:
+                    connection.check_time(connection.loop.time())
+
+
+class RareWarnings:
+    """Logs each kind of warning at most once a minute, so that a flood of connections does not fill the log. `clock`
+    returns seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock: Final = clock
+        self._next: Final[dict[str, float]] = {}
+
+    def __call__(self, text: str, *values: object) -> None:
+        """Log a warning, unless one with the same `text` was logged less than a minute ago."""
+        now = self._clock()
+        if now >= self._next.get(text, -math.inf):
+            self._next[text] = now + _QUIET
+            logger.warning(text, *values)

@@ -7,7 +7,6 @@ import gc
 import json
 import socket
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from openmsmq.console import health
 from openmsmq.console.accounts_pages import AccountPages
 from openmsmq.console.alarm_pages import AlarmPages
 from openmsmq.console.application import Web
-from openmsmq.console.bounded import BoundedProtocol, sweep
+from openmsmq.console.bounded import BoundedProtocol, BoundedServer
 from openmsmq.console.history import record
 from openmsmq.console.limits import CONNECTIONS, HEADERS, HEADERS_SECONDS
 from openmsmq.console.machine_pages import MachinePages
@@ -84,7 +83,7 @@ def main() -> None:
         ssl_keyfile=settings.key or None,
     )
     gc.freeze()  # excludes loaded modules from garbage collection
-    asyncio.run(_serve(uvicorn.Server(config), listener))
+    asyncio.run(_serve(BoundedServer(config), listener))
 
 
 def application(services: Services) -> ASGIApp:
@@ -143,16 +142,12 @@ def _is_served(link: DaemonLink) -> bool:
 
 
 async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
-    sweeping = asyncio.create_task(sweep())
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
     if server.started:
         print(listener.getsockname()[1], flush=True)
     await serving
-    sweeping.cancel()
-    with suppress(asyncio.CancelledError):
-        await sweeping
 
 
 if __name__ == "__main__":
