@@ -382,6 +382,8 @@ def test_the_page_of_alarms_silences_and_sets_thresholds(tmp_path: Path) -> None
         csrf = browser.field("csrf")
         page = browser.ask("POST", "/alarms/ask-silence", {"csrf": csrf, "alarm": "disk", "subject": ""}).text
         assert 'id="plan"' in page and 'name="duration"' in page
+        hidden = {"csrf": csrf, "alarm": "oldest", "subject": "a\u202eb"}
+        assert 'value="a&#8238;b"' in browser.ask("POST", "/alarms/ask-silence", hidden).text
         answer = browser.ask("POST", "/alarms/silences", {"csrf": csrf, "alarm": "disk", "subject": "", "reason": ""})
         assert answer.status == 422 and 'name="duration"' in answer.text
         form = {"csrf": csrf, "alarm": "disk", "subject": "", "duration": "2h", "reason": "<b>disks</b>"}

@@ -125,6 +125,15 @@ def test_a_refused_text_of_a_message_stays_and_is_text(browser: Browser, queue: 
     assert answer.status == 422 and "&lt;/textarea&gt;&lt;script&gt;" in answer.text and "<script>" not in answer.text
 
 
+def test_a_refused_message_keeps_its_invisible_characters(browser: Browser, queue: str) -> None:
+    text = "\r\nfirst\u200d line\u200c"
+    form = {"csrf": browser.field("csrf"), "label": "a\u202eb", "text": text, "priority": "9"}
+    page = browser.ask("POST", f"/queues/{queue}/send", form)
+    assert page.status == 422 and html.unescape(browser.field("label")) == "a\u202eb"
+    content = re.search(r'<textarea name="text"[^>]*>\n(.*?)</textarea>', page.text, re.DOTALL)
+    assert content is not None and html.unescape(content[1]) == text
+
+
 def test_messages_that_are_ticked_are_planned_together(browser: Browser, client: Client, queue: str) -> None:
     client.send(queue, "a", "b", "c")
     page = browser.ask("GET", f"/queues/{queue}").text

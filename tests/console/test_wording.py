@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
+
 import pytest
 
 from openmsmq.actions.alarms import KnownAlarm
@@ -83,3 +85,28 @@ def test_each_alarm_leads_to_a_page(condition: str, identifier: str | None) -> N
     where = wording.attention(KnownAlarm(condition, "q", 1, 1, 1, "s", "a", "b", 1, []), identifier)
     assert where["badge"] != "" and where["page"].startswith("/") and "p/1" not in where["page"]
     assert wording.attention(KnownAlarm("oldest", "q", 1, 1, 1, "s", "a", "b", 1, []), "p/1")["page"] == "/queues/p%2F1"
+
+
+class Fields(HTMLParser):
+    """Collects the values of fields as a browser reads them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.values: list[str | None] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.values.append(dict(attrs)["value"])
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "a\u200db\u200c", "\r\n\t", "\x85\x9f", "\ufeff\U000e0001", "\"'&amp;"])
+def test_a_field_has_exactly_its_value(text: str) -> None:
+    written = str(wording.exact(text))
+    assert Fields(f'<input value="{written}">').values == [text]
+    assert "\u202e" not in written and "\u200d" not in written and "<" not in written
+    assert wording.exact(wording.exact(text)) == wording.exact(text)
+
+
+def test_control_characters_of_a_field_are_references() -> None:
+    """Browsers accept these references (HTML 13.2.5.80), but Python's parser drops them."""
+    assert wording.exact("a\r\n\t\x1b\x7f") == "a&#13;\n&#9;&#27;&#127;"

@@ -12,7 +12,7 @@ from openmsmq.actions import alarms, backups, handles, jobs, messages, outgoing,
 from openmsmq.actions.table import Action
 from openmsmq.console.derived import operation_of
 from openmsmq.console.problems import Problem
-from openmsmq.model.text import counted, time_text
+from openmsmq.model.text import as_unicode, counted, time_text
 
 
 class PageForm(NamedTuple):
@@ -123,6 +123,17 @@ def converted(values: Mapping[str, Any], wanted: type) -> Any:
         return msgspec.convert(values, wanted)
     except msgspec.ValidationError as error:
         raise Problem(422, str(error)) from None
+
+
+def is_unchanged(given: str, shown: str, *, multiline: bool = False) -> bool:
+    """Whether a browser sends `given` for a field with the value `shown` that the user did not change. Browsers change
+    line ends, remove them unless the field is `multiline`, and replace characters that HTML cannot represent."""
+    return _normalized(given, multiline) == _normalized(shown, multiline)
+
+
+def _normalized(text: str, multiline: bool) -> str:
+    lines = as_unicode(text).replace("\0", "\ufffd").replace("\r\n", "\n").replace("\r", "\n")
+    return lines if multiline else lines.replace("\n", "")
 
 
 def whole(text: str) -> int | None:

@@ -20,6 +20,7 @@ from openmsmq.actions.table import Input
 from openmsmq.admin.message_json import to_json
 from openmsmq.admin.selection import Selection, search
 from openmsmq.console.derived import action_errors, site_of
+from openmsmq.console.forms import is_unchanged
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import HttpOperation, WebRequest
 from openmsmq.model.constants import INFINITE, Journal
@@ -130,7 +131,10 @@ def changes_in(form: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, s
     """Return the fields of a form that the user has changed. Browsers send each line end as CR LF; text without CR LF
     gets its own line ends back."""
     given = {**dict.fromkeys(_BOXES, "false"), **form}
-    changed = {name: value for name, value in given.items() if name not in shown or value != _as_sent(shown[name])}
+    changed = {
+        name: value for name, value in given.items()
+        if name not in shown or not is_unchanged(value, shown[name], multiline=name == "text")
+    }  # fmt: skip
     for name in ("time_to_reach_queue", "time_to_be_received"):
         if changed.get(name) == "":
             changed[name] = "0"  # never
@@ -139,9 +143,3 @@ def changes_in(form: Mapping[str, str], shown: Mapping[str, str]) -> dict[str, s
     if "text" not in shown:
         changed.pop("text", None)
     return changed
-
-
-def _as_sent(value: str) -> str:
-    """Return a value as a browser would send it back from the form."""
-    text = printable(value, multiline=True)
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n")

@@ -3,7 +3,8 @@
 Pages work without scripts. The two scripts refresh figures and charts, and add a theme, keyboard shortcuts and copying.
 
 Names, labels and bodies are untrusted. They reach a page only through template expressions, which escape HTML and make
-control, bidirectional and zero-width characters visible (`model.text.printable`).
+control, bidirectional and zero-width characters visible (`model.text.printable`). Values of form fields are escaped,
+but otherwise unchanged (`wording.exact`).
 """
 
 from __future__ import annotations

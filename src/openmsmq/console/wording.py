@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from openmsmq.actions.alarms import KnownAlarm
 from openmsmq.actions.queues import QueueView
@@ -20,7 +20,7 @@ from openmsmq.admin.series import shown as figure
 from openmsmq.model.names import is_format_name
 from openmsmq.model.remedies import RemedyStep
 from openmsmq.model.rights import QUEUE_RIGHTS
-from openmsmq.model.text import counted, duration_text, printable, printable_json, time_text
+from openmsmq.model.text import counted, duration_text, is_visible, printable, printable_json, time_text
 
 _NAME: Final = 44  # characters of a name in a list
 _TAIL: Final = 20  # of these, kept at the end
@@ -30,6 +30,7 @@ _BAR: Final = 92  # width of the bar of a quota
 _LOCAL: Final = ("queue", "subqueue", "journal")
 #: State of an outgoing queue -> style of its badge.
 _OUTGOING: Final = {"CONNECTED": "good", "ONHOLD": "warn", "WAITING": "bad", "DISCONNECTED": "bad", "LOCKED": "warn"}
+_NO_REFERENCE: Final = ("\n", "\0", *map(chr, range(0x80, 0xA0)))
 _RIGHTS: Final = {
     "FullControl": "do everything", "ReceiveMessage": "receive messages",
     "ReceiveJournalMessage": "receive from the journal", "DeleteMessage": "delete messages",
@@ -53,8 +54,17 @@ _ATTENTION: Final = {
 
 
 def shown(value: Any) -> Any:
-    """Make invisible characters visible; applied to every expression of every template."""
+    """Make invisible characters visible; applied to every expression of every template except those with `exact`."""
     return printable(value, multiline=True) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def exact(value: Any) -> Markup:
+    """Escape the value of a form field, so that the browser sends exactly this value back. Invisible characters become
+    character references, except those that HTML lacks references for (NUL, U+0080 to U+009F)."""
+    text = str(escape(value))
+    if text.isprintable():
+        return Markup(text)
+    return Markup("".join(c if is_visible(c) or c in _NO_REFERENCE else f"&#{ord(c)};" for c in text))
 
 
 def exact_time(seconds: int | None) -> str:
@@ -205,5 +215,5 @@ FILTERS: Final = {
     "time": exact_time, "when": when, "since": since, "size": size, "signed": signed, "short": short, "called": called,
     "traits": traits, "states": states, "of_quota": of_quota, "bar": bar, "in_words": in_words, "words": words,
     "figure": figure, "counted": counted, "number": lambda value: f"{value:,}", "quoted": quoted, "json": values,
-    "sentence": sentence, "age": age, "alarm_text": alarm_text,
+    "sentence": sentence, "age": age, "alarm_text": alarm_text, "exact": exact,
 }  # fmt: skip
