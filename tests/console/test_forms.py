@@ -9,7 +9,7 @@ import pytest
 from openmsmq.actions.queues import create_queue, purge_queue
 from openmsmq.actions.tokens import create_token
 from openmsmq.actions.users import change_user
-from openmsmq.console.forms import FORMS, PageForm, inputs
+from openmsmq.console.forms import FORMS, PageForm, changed_fields, inputs
 from openmsmq.console.problems import Problem
 
 
@@ -18,6 +18,13 @@ def test_a_box_that_is_not_ticked_is_false_and_a_field_that_is_empty_is_not_give
     assert (body.name, body.label, body.transactional, body.journal) == ("orders", "", True, False)
     change = inputs(change_user, {"role": "monitor", "password": ""})["body"]
     assert change == type(change)(role="monitor")
+
+
+def test_only_fields_with_changed_values_are_changes() -> None:
+    shown = {"was_label": "a\r\nb", "was_quota": "100", "was_journal": "true"}
+    assert changed_fields({"label": "ab", "quota": "100", "journal": "false", **shown}) == {"journal": "false"}
+    assert changed_fields({"label": "", "quota": "", **shown}) == {"label": "", "quota": ""}
+    assert changed_fields({"label": "a"}) == {"label": "a"}, "without a shown value, each value counts"
 
 
 def test_numbers_may_have_thousands() -> None:

@@ -42,6 +42,7 @@ def _heard(done: alarms.ChangedSilence) -> str:
     return f"The silence of {it.alarm}{f' of {it.subject}' if it.subject else ''} has ended."
 
 
+SHOWN: Final = "was_"  # prefix of hidden fields with the values that a form showed
 FORMS: Final = (
     PageForm("/alarms/silences", alarms.silence_alarm, _silenced),
     PageForm("/alarms/silences/{alarm}/end", alarms.unsilence_alarm, _heard),
@@ -123,6 +124,15 @@ def converted(values: Mapping[str, Any], wanted: type) -> Any:
         return msgspec.convert(values, wanted)
     except msgspec.ValidationError as error:
         raise Problem(422, str(error)) from None
+
+
+def changed_fields(form: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a form without those whose values are the shown ones. Otherwise, a form with many fields
+    would undo changes that others made to the other fields since it was shown."""
+    return {
+        name: value for name, value in form.items()
+        if not name.startswith(SHOWN) and not (f"{SHOWN}{name}" in form and is_unchanged(value, form[f"{SHOWN}{name}"]))
+    }  # fmt: skip
 
 
 def is_unchanged(given: str, shown: str, *, multiline: bool = False) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
@@ -33,7 +33,7 @@ from openmsmq.console import account, charts, navigation, problems, wording
 from openmsmq.console.application import Web, peer_of
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.derived import body_of, handler_of, may_see_figures
-from openmsmq.console.forms import FORMS, PageForm, converted, inputs, whole
+from openmsmq.console.forms import FORMS, SHOWN, PageForm, changed_fields, converted, inputs, whole
 from openmsmq.console.message_search import find_message, parse_identifier
 from openmsmq.console.problems import Problem
 from openmsmq.console.table import WebRequest, parse_query
@@ -273,7 +273,7 @@ class Console:
         session = self.web.services.sessions.find(secret)
         if again is not None and session is not None:
             request.state.caller = await self.web.caller_of(session, peer_of(request))
-            response = await self.render(request, "again.html", "Send again", path=again, kept=kept, unseen=_UNSEEN)
+            response = await self.render(request, "again.html", "Send again", path=again, kept=kept, unseen=_is_unseen)
         account.set_cookie(response, self.web.services.settings, secret, secure=self.web.is_secure(request))
         return response
 
@@ -425,7 +425,9 @@ class Console:
         ]
 
     async def _filled(self, form: PageForm, request: Request, caller: WebCaller) -> Response:
-        done = await self.ask(handler_of(form.row), request, caller, **inputs(form.row, request.state.form))
+        given, done = changed_fields(request.state.form), cast(Any, None)
+        if given or not request.state.form:  # else the user has changed nothing
+            done = await self.ask(handler_of(form.row), request, caller, **inputs(form.row, given))
         if isinstance(form.after, str):
             named = {name: quote(value, safe="") for name, value in request.path_params.items()}
             return RedirectResponse(form.after.format(**{"id": getattr(done, "id", ""), **named}), 303)
@@ -485,6 +487,11 @@ def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
         values["to"] = given["to"]
     plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
+
+
+def _is_unseen(name: str) -> bool:
+    """Whether a field is not typed by the user."""
+    return name in _UNSEEN or name.startswith(SHOWN)
 
 
 def _first(form: Mapping[str, str]) -> int:

@@ -45,6 +45,8 @@ _ACKNOWLEDGMENTS: Final = {
 }  # fmt: skip
 _LOOK: Final = handler_of(messages.get_message)
 _RANGES: Final = {"10m": "Ten minutes", "1h": "An hour", "24h": "A day"}
+#: Properties in the form of settings.
+_SETTINGS: Final = tuple(name for name in queues.QueueChange.__struct_fields__ if name != "queue")
 _PRIVACY: Final = {0: "clear bodies only", 1: "both", 2: "encrypted bodies only"}
 _DEPTH: Final = Subject("Messages", "", (Drawn("messages", "messages", mean=False, look="depth"),))
 _FLOW: Final = Subject("Messages a second", "/s", (Drawn("came", "came"), Drawn("left", "left", look="out")))
@@ -265,7 +267,10 @@ class QueuePages:
     async def settings(self, request: Request, caller: WebCaller) -> Response:
         """Show the properties of a queue, as a form if the user may change them."""
         details = await self._details(request, caller)
-        return await self._render(request, caller, "queue_settings.html", details, "Settings", privacy=_PRIVACY)
+        current = {name: _field_text(details.properties.get(name)) for name in _SETTINGS}
+        return await self._render(
+            request, caller, "queue_settings.html", details, "Settings", privacy=_PRIVACY, current=current
+        )
 
     # -- rights ----------------------------------------------------------------------------------------------------
 
@@ -320,6 +325,11 @@ def _links(queue: QueueView, query: msgspec.Struct) -> dict[str, Any]:
         "link": lambda **changes: link_to(root, query, **changes), "message_link": to_message, "searches": searches,
         "reasons": [reason.slug for reason in REASONS] if queue.kind == "deadletter" else [], "ages": _AGES,
     }  # fmt: skip
+
+
+def _field_text(value: Any) -> str:
+    """Return the text of a property in a form field: empty for none."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _query(row: Action, request: Request) -> Any:
