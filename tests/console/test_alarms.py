@@ -7,6 +7,7 @@ import hmac
 import json
 import re
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import pytest
 
 from command_line import checked
 from console.browser import USER, Browser, Client, Refused, ask
+from console.certificate import self_signed
 from console.conftest import OPTIONS, users
 from daemon import Daemon, eventually, open_files
 from openmsmq.admin.alarms import EVENTS, Alarms, document_of, read_delivered, write_alarms
@@ -220,6 +222,15 @@ def _endless(connection: socket.socket) -> None:
         return
 
 
+def _continues(connection: socket.socket) -> None:
+    """A handler that sends interim responses without end: each read of the client gets something."""
+    try:
+        while True:
+            connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+    except OSError:
+        return
+
+
 def _dies(connection: socket.socket) -> None:
     connection.close()
 
@@ -229,7 +240,23 @@ def _noise(connection: socket.socket) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("answer", [_silent, _dies, _noise, _endless])
+def test_a_receiver_needs_a_trusted_certificate(tmp_path: Path) -> None:
+    files = self_signed(tmp_path)
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(*files)
+    receiver = Receiver()
+    receiver.server.socket = server_side.wrap_socket(receiver.server.socket, server_side=True)
+    url = f"https://localhost:{receiver.server.server_port}/a b?key=ä"
+    with receiver.running():
+        assert posting(ssl.create_default_context(cafile=files[0]))(url, b"{}", {"X-One": "1"}) == 200
+        [(headers, body)] = receiver.got
+        assert body == b"{}" and headers["Host"] == f"localhost:{receiver.server.server_port}"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            posting()(url, b"{}", {})
+        assert len(receiver.got) == 1
+
+
+@pytest.mark.parametrize("answer", [_silent, _dies, _noise, _endless, _continues])
 def test_a_hostile_server_blocks_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[socket.socket], None]
 ) -> None:

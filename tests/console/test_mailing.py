@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from console.certificate import self_signed
 from daemon import Daemon, eventually
+from openmsmq.admin import deadlines
 from openmsmq.admin.alarms import MAILED_FILE, Alarms, document_of, read_delivered, write_alarms, write_delivered
 from openmsmq.console.mailing import GATHER, TRIES, AlarmMailer, host_and_port, mail_of, sending
 from openmsmq.server.config import Configuration, ConfigurationError
@@ -28,10 +32,11 @@ THRESHOLDS = {
 class MailServer:
     """A minimal SMTP server that serves one connection at a time."""
 
-    def __init__(self, certificate: tuple[Path, Path] | None) -> None:
+    def __init__(self, certificate: tuple[Path, Path] | None, implicit: ssl.SSLContext | None) -> None:
         self.mails: list[EmailMessage] = []
         self.commands: list[str] = []
         self._certificate = certificate
+        self._implicit = implicit
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"localhost:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -46,7 +51,7 @@ class MailServer:
             except OSError:
                 return
             with suppress(OSError):
-                self._talk(connection)
+                self._talk(self._implicit.wrap_socket(connection, server_side=True) if self._implicit else connection)
 
     def _talk(self, connection: socket.socket) -> None:
         said = connection.makefile("rwb")
@@ -90,8 +95,10 @@ class MailServer:
 
 
 @contextmanager
-def mail_server(certificate: tuple[Path, Path] | None) -> Iterator[MailServer]:
-    server = MailServer(certificate)
+def mail_server(
+    certificate: tuple[Path, Path] | None, implicit: ssl.SSLContext | None = None
+) -> Iterator[MailServer]:
+    server = MailServer(certificate, implicit)
     yield server
     server.close()
 
@@ -145,6 +152,40 @@ def test_a_server_without_tls_gets_neither_password_nor_mail(tmp_path: Path) -> 
         raised(tmp_path, "orders", "bills")
         AlarmMailer(tmp_path, "mq1", "a@b", ("c@d",), sending(server.address, "none", "", "")).deliver()
         assert len(server.mails) == 1
+
+
+@pytest.mark.parametrize(
+    ("greeting", "why"), [(b"220-x\r\n", "timed out"), (b"220-" + b"x" * 6000 + b"\r\n", "more than")]
+)
+def test_a_mail_server_that_never_finishes_its_greeting_is_left(
+    monkeypatch: pytest.MonkeyPatch, greeting: bytes, why: str
+) -> None:
+    begun, seconds = time.monotonic(), itertools.count(0, 0.01 if why == "more than" else 1)
+    monkeypatch.setattr(deadlines, "time", SimpleNamespace(monotonic=lambda: begun + next(seconds)))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def flood() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                while True:
+                    connection.sendall(greeting)
+
+        threading.Thread(target=flood, daemon=True).start()
+        with pytest.raises(OSError, match=why):
+            sending(f"127.0.0.1:{listener.getsockname()[1]}", "none", "", "")(EmailMessage())
+
+
+def test_a_mail_server_with_implicit_tls_gets_the_mail(tmp_path: Path) -> None:
+    files = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*files)
+    with mail_server(None, context) as server:
+        alarms = raised(tmp_path, "orders")
+        mail = mail_of(alarms.events, "mq1", "a@b", ("c@d",))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            sending(server.address, "tls", "", "")(mail)
+        sending(server.address, "tls", "night", "secret", ssl.create_default_context(cafile=files[0]))(mail)
+        assert len(server.mails) == 1 and "AUTH" in server.commands
 
 
 def test_a_name_of_a_queue_adds_no_header_and_no_line() -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import base64
 import http.client
-import io
 import ipaddress
 import json
-import socket
 import ssl
 import time
 from collections.abc import Mapping
@@ -26,6 +24,7 @@ import msgspec
 
 from openmsmq import __version__
 from openmsmq.admin.checked_json import parsed
+from openmsmq.admin.deadlines import TimedSocket
 
 SECONDS: Final = 70.0  # per request; the server's limit is 60
 _CONNECT_SECONDS: Final = 10.0
@@ -176,7 +175,7 @@ class HttpRequests:
         connection.response_class = cast(
             "Any",
             lambda sock, *given, **named: http.client.HTTPResponse(
-                cast("Any", _Timed(sock, deadline)), *given, **named
+                cast("Any", TimedSocket(sock, deadline)), *given, **named
             ),
         )
         if document is None:
@@ -224,36 +223,6 @@ class HttpRequests:
             f"{self.url} is not the HTTP API of openmsmq, or not of this version, {__version__} ({said}): is the URL "
             "right?"
         )
-
-
-class _Timed:
-    """A socket for `http.client` with one deadline for all reads together."""
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock, self._deadline = sock, deadline
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_TimedReader(self._sock, self._deadline))
-
-
-class _TimedReader(io.RawIOBase):
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock, self._deadline = sock, deadline
-        self._raw = sock.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._sock.settimeout(left)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
 
 
 def trusting(file: str) -> ssl.SSLContext:

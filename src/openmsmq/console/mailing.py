@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import smtplib
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -15,9 +16,10 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from openmsmq.admin.alarms import MAILED_FILE, Event, read_alarms, read_delivered, write_delivered
+from openmsmq.admin.deadlines import TimedSocket, connect_by
 from openmsmq.console.webhook import due_events, tries
 from openmsmq.model.remedies import for_terminal
 from openmsmq.model.text import counted, printable, time_text
@@ -26,9 +28,11 @@ logger = logging.getLogger(__name__)
 
 TRIES: Final = 5
 GATHER: Final = 30.0  # seconds after the first event in which later events are added to its mail
-_SECONDS: Final = 15.0  # seconds per step of an attempt
+_SECONDS: float = 10.0  # time limit of one attempt
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds between attempts, increasing exponentially
 _PERIOD: Final = 2.0  # seconds between checks for events
+_MOST: Final = 1 << 20  # bytes of the replies of a mail server
+_LEAST: Final = 0.001  # seconds; a timeout of 0 would make a socket non-blocking
 _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 
 
@@ -117,11 +121,8 @@ def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLCon
 
     def send(mail: EmailMessage) -> None:
         trusted = context or ssl.create_default_context()
-        if tls == "tls":
-            connection: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=_SECONDS, context=trusted)
-        else:
-            connection = smtplib.SMTP(host, port, timeout=_SECONDS)
-        with connection:
+        with _TimedSmtp(time.monotonic() + _SECONDS, trusted if tls == "tls" else None) as connection:
+            connection.connect(host, port)
             if tls == "starttls":
                 connection.starttls(context=trusted)  # raises if the server does not support it
             if user:
@@ -129,6 +130,33 @@ def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLCon
             connection.send_message(mail)
 
     return send
+
+
+class _TimedSmtp(smtplib.SMTP):
+    """An SMTP client with one deadline for the whole conversation; with `implicit`, TLS begins at once."""
+
+    def __init__(self, deadline: float, implicit: ssl.SSLContext | None) -> None:
+        super().__init__(timeout=_SECONDS)
+        self._deadline: Final = deadline
+        self._implicit: Final = implicit
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        """Connect; smtplib calls this method."""
+        self._host = host  # name in the certificate; connect() leaves it empty
+        connection = connect_by(host, port, self._deadline)
+        return connection if self._implicit is None else self._implicit.wrap_socket(connection, server_hostname=host)
+
+    def send(self, s: Any) -> None:
+        """Send bytes or a command. Raises SMTPServerDisconnected, also if the deadline has passed."""
+        if self.sock is not None:
+            self.sock.settimeout(max(_LEAST, self._deadline - time.monotonic()))
+        super().send(s)
+
+    def getreply(self) -> tuple[int, bytes]:
+        """Read a reply. Raises SMTPServerDisconnected, also if the deadline has passed."""
+        if self.file is None and self.sock is not None:
+            self.file = TimedSocket(self.sock, self._deadline, _MOST).makefile("rb")
+        return super().getreply()
 
 
 def host_and_port(server: str, tls: str) -> tuple[str, int]:

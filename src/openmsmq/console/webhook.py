@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import http.client
 import json
 import logging
 import random
+import ssl
+import string
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
-
-import urllib3
+from typing import Any, Final, Protocol, cast
+from urllib.parse import quote, urlsplit
 
 from openmsmq.admin.alarms import (
     ALARMS_FILE,
@@ -30,6 +33,7 @@ from openmsmq.admin.alarms import (
     read_delivered,
     write_delivered,
 )
+from openmsmq.admin.deadlines import TimedSocket, connect_by, seconds_left
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +45,7 @@ SIGNATURE: Final = "X-Openmsmq-Signature"
 
 
 class Post(Protocol):
-    """Posts a document and returns the status of the response. Raises OSError, urllib3's HTTPError."""
+    """Posts a document and returns the status of the response. Raises OSError, HTTPException."""
 
     def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> int: ...
 
@@ -104,8 +108,8 @@ class Webhook:
             }  # fmt: skip
             try:
                 status = self.post(self.url, body, headers)
-            except (OSError, urllib3.exceptions.HTTPError) as error:
-                failure = str(error)
+            except (OSError, http.client.HTTPException) as error:
+                failure = str(error) or type(error).__name__
                 continue
             if 200 <= status < 300:
                 return
@@ -143,15 +147,30 @@ def due_events(alarms: Alarms, last: int | None) -> list[Event]:
     return [event for event in alarms.events if event.seq > last and not event.silenced]
 
 
-def posting() -> Post:
-    """Return a function that posts with urllib3 and the certificates that the system trusts."""
-    pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(total=_SECONDS))
+def posting(context: ssl.SSLContext | None = None) -> Post:
+    """Return a function that posts to a URL. An attempt takes at most ten seconds, even if the receiver sends single
+    bytes. `context` (default: that of the system) must trust the certificate of the receiver."""
 
     def post(url: str, body: bytes, headers: dict[str, str]) -> int:
-        answer = pool.request("POST", url, body=body, headers=headers, redirect=False, preload_content=False)
-        try:
-            return int(answer.status)
-        finally:
-            answer.close()  # the body is not read
+        deadline = time.monotonic() + _SECONDS
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        target = quote(f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/", string.punctuation)
+        if parts.scheme == "https":
+            trusted = context or ssl.create_default_context()
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(host, parts.port, context=trusted)
+        else:
+            connection = http.client.HTTPConnection(host, parts.port)
+        connection.response_class = cast(
+            "Any", lambda sock, **named: http.client.HTTPResponse(cast("Any", TimedSocket(sock, deadline)), **named)
+        )
+        with closing(connection):
+            connection.sock = connect_by(host, connection.port, deadline)
+            if parts.scheme == "https":
+                connection.sock = trusted.wrap_socket(connection.sock, server_hostname=host)
+            connection.sock.settimeout(seconds_left(deadline))
+            connection.request("POST", target, body, headers)
+            with connection.getresponse() as answer:
+                return answer.status  # the body is not read
 
     return post

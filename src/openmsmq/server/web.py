@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 _SOCKET: Final = "web.sock"  # in the data directory
 _PROGRAM: Final = Program(
-    "web", "openmsmq.console.serving", ("jinja2", "msgspec", "starlette", "urllib3", "uvicorn"), "web",
+    "web", "openmsmq.console.serving", ("jinja2", "msgspec", "starlette", "uvicorn"), "web",
     "its users have to log in again",
 )  # fmt: skip
 
