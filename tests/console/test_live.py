@@ -64,6 +64,13 @@ def test_a_day_is_kept_by_the_minute_and_ten_minutes_by_the_second() -> None:
     assert kept.latest() == recent[-1]
 
 
+def test_after_the_clock_is_set_back_charts_continue() -> None:
+    kept = FigureHistory()
+    for at in (90_000, 90_060, 90_059, 1000, 1060):
+        kept.add(Sample(at, 0, at % 1000, 0, 0))
+    assert [rates.at for rates in kept.rates("10m")] == [rates.at for rates in kept.rates("24h")] == [1060]
+
+
 def test_samples_are_rarer_where_they_take_long() -> None:
     waits: list[float] = []
 

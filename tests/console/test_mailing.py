@@ -141,6 +141,14 @@ def test_one_mail_has_all_that_happens_within_a_short_time(tmp_path: Path) -> No
         assert server.mails[1]["Subject"] == "mq1: alarms 2 cleared"
 
 
+def test_a_clock_that_is_set_back_delays_no_mail(tmp_path: Path) -> None:
+    sent: list[EmailMessage] = []
+    raised(tmp_path, "orders", at=90_000.0)
+    write_delivered(tmp_path, 0, MAILED_FILE)
+    AlarmMailer(tmp_path, "mq1", "a@b", ("c@d",), sent.append, clock=lambda: 1000.0).deliver()
+    assert len(sent) == 1 and read_delivered(tmp_path, MAILED_FILE) == 1
+
+
 def test_a_server_without_tls_gets_neither_password_nor_mail(tmp_path: Path) -> None:
     raised(tmp_path, "orders")
     pauses: list[float] = []

@@ -58,6 +58,14 @@ def test_ten_minutes_and_an_hour_have_ten_seconds_and_a_day_has_minutes() -> Non
     assert (len(minutes), minutes[-1].at - minutes[0].at) == (61, 600)
 
 
+def test_after_the_clock_is_set_back_history_continues() -> None:
+    history = QueueHistory()
+    for at in (90_000, 90_010, 1000, 1010):
+        history.note([row("p1", at)], at)
+    assert [point.at for point in history.of("p1")] == [1000, 1010]
+    assert [point.at for point in history.of("p1", "24h")] == [1000] and history.bytes == 16 * 3
+
+
 def test_queues_that_are_gone_are_forgotten() -> None:
     history = QueueHistory()
     history.note([row("p1", 1), row("p2", 3)], 1000)

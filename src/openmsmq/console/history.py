@@ -101,6 +101,9 @@ class FigureHistory:
     def add(self, sample: Sample) -> None:
         with self._lock:
             self._taken = time.monotonic()
+            if self._recent and self._recent[-1].at - sample.at >= MINUTE:  # the clock was set back: times must increase
+                self._recent.clear()
+                self._day.clear()
             self._recent.append(sample)
             if not self._day or sample.at - self._day[-1].at >= MINUTE:
                 self._day.append(sample)

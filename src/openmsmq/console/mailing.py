@@ -72,7 +72,9 @@ class AlarmMailer:
             logger.error("alarms can't be sent by e-mail: %s", error)
             return
         due = due_events(alarms, read_delivered(self.data_dir, MAILED_FILE))
-        if not due or self.clock() - due[0].at < GATHER or not self.is_served():
+        if not due or not self.is_served():
+            return
+        if 0 <= self.clock() - due[0].at < GATHER:  # negative: the clock was set back
             return
         self._deliver(due)
         write_delivered(self.data_dir, due[-1].seq, MAILED_FILE)

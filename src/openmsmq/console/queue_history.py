@@ -63,9 +63,13 @@ class _Ring:
         self._known: Final[dict[str, array[int]]] = {}
 
     def is_due(self, now: float) -> bool:
-        return not self.looks or now - self.looks[-1] >= self.step
+        return not self.looks or abs(now - self.looks[-1]) >= self.step
 
     def note(self, rows: Iterable[QueueFigures], now: float) -> None:
+        if self.looks and now < self.looks[-1]:  # the clock was set back: times must increase
+            self.looks.clear()
+            self._known.clear()
+            self.entries = 0
         self.looks.append(now)
         at, seen = int(now), set()
         for name, messages, came, left in rows:
