@@ -104,6 +104,18 @@ def test_labels_and_bodies_are_text(browser: Browser, client: Client, queue: str
     assert "&lt;script&gt;" in page.text and "\\u202e" in page.text and "{{7*7}}" in page.text
 
 
+def test_a_wrong_address_is_a_page_with_navigation(browser: Browser, daemon: Daemon) -> None:
+    for method, path, status in (("GET", "/nosuchpage", 404), ("GET", "/logout", 405), ("POST", "/queues/x", 405)):
+        page = browser.ask(method, path)
+        assert page.status == status and f"{method} {path}: " in page.text and 'href="/queues"' in page.text
+        assert page.headers["content-type"].startswith("text/html")
+    assert page.headers["allow"]
+    stranger = Browser(daemon).ask("GET", "/<b>nosuchpage")
+    assert stranger.status == 404 and 'href="/"' in stranger.text and 'href="/queues"' not in stranger.text
+    assert "<b>" not in stranger.text
+    assert browser.ask("GET", "/api/v1/nosuchpage").json["status"] == 404
+
+
 def test_names_of_queues_are_text_and_lead_to_their_pages(browser: Browser, client: Client) -> None:
     name = "<b>'& /?%#{{7*7}}\u202e"
     queue = client.post("/queues", name=name)["id"]

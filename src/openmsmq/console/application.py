@@ -72,9 +72,10 @@ class Web:
             Route("/problems/{status}", self.endpoint(self._problem), methods=["GET"]),
         ]
 
-    def application(self, more: list[Route]) -> ASGIApp:
-        """Return the ASGI application with `more` routes added."""
-        handlers = {404: self._not_found, 405: self._not_found}
+    def application(self, more: list[Route], missing: Callable[[Request, Exception], Awaitable[Response]]) -> ASGIApp:
+        """Return the ASGI application with `more` routes added. `missing` answers requests for other paths, and for
+        other methods of the paths."""
+        handlers = {404: missing, 405: missing}
         return self._guarded(Starlette(routes=[*self.routes, *more], exception_handlers=handlers))
 
     # -- operations ------------------------------------------------------------------------------------------------
@@ -230,12 +231,6 @@ class Web:
         if title is None:
             raise Problem(404, "unknown problem type")
         return Response(f"{given}: {title}\n", media_type="text/plain")
-
-    async def _not_found(self, request: Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", 404)
-        problem = Problem(status, f"{request.method} {request.url.path[:200]}: {problems.explained(status)}",
-                          headers=getattr(error, "headers", None))  # fmt: skip
-        return problem_response(problem, request)
 
     # -- wrappers --------------------------------------------------------------------------------------------------
 

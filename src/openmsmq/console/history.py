@@ -101,7 +101,7 @@ class FigureHistory:
     def add(self, sample: Sample) -> None:
         with self._lock:
             self._taken = time.monotonic()
-            if self._recent and self._recent[-1].at - sample.at >= MINUTE:  # the clock was set back: times must increase
+            if self._recent and self._recent[-1].at - sample.at >= MINUTE:  # the clock was set back
                 self._recent.clear()
                 self._day.clear()
             self._recent.append(sample)

@@ -10,6 +10,7 @@ but otherwise unchanged (`wording.exact`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.resources import files
 from typing import Any, Final, cast
@@ -30,7 +31,7 @@ from openmsmq.admin.acting import HAS_NO_TARGET
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES
 from openmsmq.admin.series import Rates
 from openmsmq.console import account, charts, navigation, problems, wording
-from openmsmq.console.application import Web, peer_of
+from openmsmq.console.application import Web, peer_of, problem_response
 from openmsmq.console.callers import WebCaller
 from openmsmq.console.derived import body_of, handler_of, may_see_figures
 from openmsmq.console.forms import FORMS, SHOWN, PageForm, changed_fields, converted, inputs, whole
@@ -201,6 +202,21 @@ class Console:
             return response
 
         return self.web.endpoint(answer)
+
+    async def missing(self, request: Request, error: Exception) -> Response:
+        """Answer a request for an unknown path or method: with a page, but with JSON for the API."""
+        status = getattr(error, "status_code", 404)
+        problem = Problem(status, f"{request.method} {request.url.path[:200]}: {problems.explained(status)}",
+                          headers=getattr(error, "headers", None))  # fmt: skip
+        if request.url.path.startswith("/api/"):
+            return problem_response(problem, request)
+
+        async def fail(request: Request) -> Response:
+            with suppress(Problem):  # without a login, the page has no navigation
+                request.state.caller = await self.web.caller(request)
+            raise problem
+
+        return await self.with_error_pages(fail)(request)
 
     async def _form(self, request: Request) -> dict[str, str]:
         """Return the fields of a form, one value each; `request.state.ids` gets all values of `id`. Raises Problem."""

@@ -101,7 +101,8 @@ def application(services: Services) -> ASGIApp:
             *OpenIdPages(console).routes,
             *(route for each in pages for route in each.routes),
             *forms,
-        ]
+        ],
+        console.missing,
     )
 
 
