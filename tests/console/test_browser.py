@@ -288,6 +288,42 @@ def test_figures_are_stale_as_soon_as_there_are_none(chromium: Any, daemon: Daem
     tab.context.close()
 
 
+@pytest.mark.parametrize("path", ["/", "/queues?kind=queue"])
+def test_a_page_whose_login_has_ended_has_a_link_to_log_in_again(chromium: Any, daemon: Daemon, path: str) -> None:
+    """As after a restart of the daemon: the stream of figures and refreshed parts are refused."""
+    tab = Tab(chromium, daemon)
+    page = tab.visit(path)
+    says(page.locator("#live [data-state]"), "Live")
+    tab.context.clear_cookies()
+    if path == "/":
+        page.click("#pause")
+        page.click("#pause")  # opens another stream
+    says(page.locator("#live [data-state]"), "Your login has ended. Log in again")
+    assert "Stale" not in page.inner_text("#live")
+    page.click("#live a")
+    page.fill("[name=user]", ADMINISTRATOR)
+    page.fill("[name=password]", PASSWORD)
+    page.click("main button")
+    assert page.url.endswith(path)
+    says(page.locator("#live [data-state]"), "Live")
+    tab.context.close()
+
+
+def test_a_refused_stream_of_figures_is_opened_again(chromium: Any, daemon: Daemon) -> None:
+    tab = Tab(chromium, daemon)
+    refusals = iter([503])
+
+    def answer(route: Any) -> None:
+        status = next(refusals, None)
+        route.continue_() if status is None else route.fulfill(status=status)
+
+    tab.page.route("**/api/v1/events", answer)
+    tab.page.goto("/")
+    says(tab.page.locator("#live [data-state]"), "No connection")
+    says(tab.page.locator("#live [data-state]"), "Live", 60)
+    tab.context.close()
+
+
 def test_an_alarm_is_silenced_in_a_dialog_and_the_silence_is_ended(chromium: Any, tmp_path: Path) -> None:
     users(tmp_path / "data")
     with Daemon(tmp_path / "data", *OPTIONS, "--alarm-disk-megabytes", str(1 << 30)) as daemon:

@@ -136,9 +136,10 @@ function asking(method, address, form) {
   });
 }
 
-// Requests the current page again; null if the answer is another page.
+// Requests the current page again; null if the answer is another page, such as the login form.
 async function page() {
   const request = await asking("GET", location.href);
+  if (request !== null && new URL(request.responseURL || location.href).pathname === "/login") endLogin();
   return request !== null && request.status === 200 && request.responseURL === location.href ? request.response : null;
 }
 
@@ -151,6 +152,25 @@ function say(text, good) {
   place.querySelector("[data-state]").textContent = text;
 }
 
+// Says that the login has ended, with a link that returns to this page.
+let ended = false;
+function endLogin() {
+  const link = document.createElement("a");
+  ended = true;
+  link.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+  link.textContent = "Log in again";
+  say("", false);
+  document.getElementById("live")?.querySelector("[data-state]").replaceChildren("Your login has ended. ", link);
+}
+
+// Asks whether the login has ended.
+async function checkLogin() {
+  try {
+    const answer = await fetch("/api/v1/session", { headers: { "X-Openmsmq-Refresh": "1" } });
+    if (answer.status === 401) endLogin();
+  } catch { /* no connection: asked again later */ }
+}
+
 function clockNow() {
   return new Date().toISOString().slice(11, 19) + " UTC";
 }
@@ -160,10 +180,11 @@ async function refresh(owner, always) {
   if (!always && (paused || document.hidden)) return;
   const newer = await page();
   if (newer === null) {
-    if (!owner) say(`Stale since ${last}`, false);
+    if (!owner && !ended) say(`Stale since ${last}`, false);
     return;
   }
   last = clockNow();
+  ended = false;
   for (const part of [...parts(), document.getElementById("pages")]) {
     const other = newer.getElementById(part.id);
     if (other !== null && (always || !isUsed(part)) && !part.isEqualNode(other)) part.replaceChildren(...document.importNode(other, true).childNodes);

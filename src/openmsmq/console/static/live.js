@@ -174,21 +174,17 @@ function live(place) {
   const state = place.querySelector("[data-state]"), button = document.getElementById("pause");
   const step = Number(place.dataset.step), stays = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const late = 5000;  // milliseconds without a figure, after which those that are shown are old
-  let source = null, gathered = [], heard = 0, watch = null;
+  let source = null, gathered = [], heard = 0, tried = 0, watch = null;
 
   function say(text, look) {
+    if (ended) return;
     place.className = `badge live ${look}`;
     state.textContent = text;
   }
 
-  function start() {
+  function connect() {
     source = new EventSource("/api/v1/events");
-    heard = Date.now();
-    paused = false;
-    watch = setInterval(() => {
-      const age = Date.now() - heard;
-      if (age >= late) say(`Stale since ${clock(heard / 1000)}`, "warn");
-    }, 1000);
+    tried = Date.now();
     source.addEventListener("figures", (message) => {
       heard = Date.now();
       const event = JSON.parse(message.data);
@@ -200,7 +196,20 @@ function live(place) {
       if (!stays) document.querySelectorAll("figure.chart").forEach((figure) => push(figure, gathered));
       gathered = [];
     });
-    source.onerror = () => say(`No connection: stale since ${clock(heard / 1000)}`, "bad");
+    source.onerror = () => {
+      say(`No connection: stale since ${clock(heard / 1000)}`, "bad");
+      if (source.readyState === EventSource.CLOSED) checkLogin();  // refused: the browser does not try again
+    };
+  }
+
+  function start() {
+    connect();
+    heard = Date.now();
+    paused = false;
+    watch = setInterval(() => {
+      if (Date.now() - heard >= late) say(`Stale since ${clock(heard / 1000)}`, "warn");
+      if (source.readyState === EventSource.CLOSED && !ended && Date.now() - tried >= FRESH) connect();
+    }, 1000);
     button.textContent = "Pause";
   }
 
