@@ -24,7 +24,7 @@ from daemon import Daemon, eventually
 from msrpc.rpc.client import connect
 from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.tickets import Ticket
-from openmsmq.console.limits import BODY, CONNECTIONS_PER_PEER
+from openmsmq.console.limits import BODY, CONNECTIONS_PER_PEER, HEADERS
 from openmsmq.interfaces import ms_mqmp
 from openmsmq.model.errors import BindError
 from openmsmq.server.config import ConfigurationError
@@ -110,6 +110,14 @@ def test_headers_are_bounded(daemon: Daemon) -> None:
     with bare(daemon) as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000)
         assert b"400" in connection.recv(100)
+
+
+@pytest.mark.parametrize(("size", "status"), [(HEADERS - 200, 200), (HEADERS, 400), (60_000, 400), (120_000, 400)])
+@pytest.mark.parametrize("request_of", ["/livez HTTP/1.1\r\nX: {}", "/livez?{} HTTP/1.1\r\nX: x"])
+def test_headers_that_arrive_at_once_are_bounded(daemon: Daemon, request_of: str, size: int, status: int) -> None:
+    with bare(daemon) as connection:
+        connection.sendall(f"GET {request_of.format('a' * size)}\r\nHost: localhost\r\n\r\n".encode())
+        assert connection.recv(100).startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_the_daemon_continues_when_the_web_process_dies(own: FreshDaemon) -> None:

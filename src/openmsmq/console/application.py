@@ -27,7 +27,7 @@ from openmsmq.actions.table import Input
 from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.console import problems
 from openmsmq.console.callers import WebCaller, WebSession, basic, bearer, same
-from openmsmq.console.limits import BODY, BODY_SECONDS, THREADS, WORK_SECONDS
+from openmsmq.console.limits import BODY, BODY_SECONDS, HEADERS, THREADS, WORK_SECONDS
 from openmsmq.console.openapi import PREFIX, document
 from openmsmq.console.problems import Problem
 from openmsmq.console.services import CHALLENGE, Services
@@ -274,17 +274,22 @@ class Web:
                     message["headers"] = [*message["headers"], *headers.items()]
                 await send(message)
 
-            if _has_two_lengths(scope):
-                problem = Problem(400, "Content-Length and Transfer-Encoding are both present; only one of them may be",
-                                  headers={"Connection": "close"})  # fmt: skip
-                await problem_response(problem, Request(scope))(scope, receive, send_guarded)
-            elif self._is_for_us(scope):
-                await app(scope, receive, send_guarded)
-            else:
-                detail = "this server does not know the host that was asked for; see the setting web_hosts"
-                await problem_response(Problem(421, detail), Request(scope))(scope, receive, send_guarded)
+            problem = self._refusal(scope)
+            response = app if problem is None else problem_response(problem, Request(scope))
+            await response(scope, receive, send_guarded)
 
         return guarded
+
+    def _refusal(self, scope: Scope) -> Problem | None:
+        """Return the problem of a request that must not be served because of its headers."""
+        if _header_size(scope) > HEADERS:
+            return Problem(400, f"request line and headers exceed {HEADERS} bytes", headers={"Connection": "close"})
+        if _has_two_lengths(scope):
+            return Problem(400, "Content-Length and Transfer-Encoding are both present; only one of them may be",
+                           headers={"Connection": "close"})  # fmt: skip
+        if not self._is_for_us(scope):
+            return Problem(421, "this server does not know the host that was asked for; see the setting web_hosts")
+        return None
 
     def _is_for_us(self, scope: Scope) -> bool:
         """Whether the Host header names this server. In a DNS rebinding attack, it has the name of the other site. An
@@ -295,6 +300,12 @@ class Web:
         host = hosts[0]
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         return name.casefold() in self._hosts or _is_address(name)
+
+
+def _header_size(scope: Scope) -> int:
+    """Return the size of request line and headers in bytes. h11 limits only headers that arrive in several reads."""
+    line = len(scope["raw_path"]) + len(scope["query_string"])
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
 
 
 def _has_two_lengths(scope: Scope) -> bool:
