@@ -290,7 +290,7 @@ def test_figures_are_stale_as_soon_as_there_are_none(chromium: Any, daemon: Daem
 
 @pytest.mark.parametrize("path", ["/", "/queues?kind=queue"])
 def test_a_page_whose_login_has_ended_has_a_link_to_log_in_again(chromium: Any, daemon: Daemon, path: str) -> None:
-    """As after a restart of the daemon: the stream of figures and refreshed parts are refused."""
+    """The stream of figures and the refreshed parts are refused, for example after a restart of the daemon."""
     tab = Tab(chromium, daemon)
     page = tab.visit(path)
     says(page.locator("#live [data-state]"), "Live")
@@ -311,16 +311,16 @@ def test_a_page_whose_login_has_ended_has_a_link_to_log_in_again(chromium: Any, 
 
 def test_a_refused_stream_of_figures_is_opened_again(chromium: Any, daemon: Daemon) -> None:
     tab = Tab(chromium, daemon)
-    refusals = iter([503])
+    asked: list[Any] = []
 
     def answer(route: Any) -> None:
-        status = next(refusals, None)
-        route.continue_() if status is None else route.fulfill(status=status)
+        asked.append(route)
+        route.fulfill(status=503) if len(asked) == 1 else route.continue_()
 
     tab.page.route("**/api/v1/events", answer)
     tab.page.goto("/")
-    says(tab.page.locator("#live [data-state]"), "No connection")
     says(tab.page.locator("#live [data-state]"), "Live", 60)
+    assert len(asked) == 2
     tab.context.close()
 
 

@@ -89,7 +89,7 @@ class BoundedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._tasks: Final[set[asyncio.Task[None]]] = set()
-        self._warn: Final = RareWarnings(lambda: asyncio.get_running_loop().time())
+        self._warnings: Final = RareWarnings(lambda: asyncio.get_running_loop().time())
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
@@ -120,7 +120,8 @@ class BoundedServer(uvicorn.Server):
             except ConnectionError:  # the peer has closed it already
                 continue
             except OSError as error:
-                self._warn("HTTP connections cannot be accepted: %s", error)
+                if self._warnings.is_due("accept"):
+                    logger.warning("HTTP connections cannot be accepted: %s", error)
                 await asyncio.sleep(PAUSE)
                 continue
             protocol = BoundedProtocol(self.config, self.server_state, self.lifespan.state)
@@ -128,7 +129,8 @@ class BoundedServer(uvicorn.Server):
                 self._start(self._begin(protocol, connection))
             else:
                 connection.close()
-                self._warn("HTTP connection from %s refused: too many are open", address[0])
+                if self._warnings.is_due("refused"):
+                    logger.warning("HTTP connection from %s refused: too many are open", address[0])
             await asyncio.sleep(0)  # sock_accept does not yield while connections are waiting
 
     async def _begin(self, protocol: BoundedProtocol, connection: socket.socket) -> None:
@@ -151,16 +153,17 @@ class BoundedServer(uvicorn.Server):
 
 
 class RareWarnings:
-    """Logs each kind of warning at most once a minute, so that a flood of connections does not fill the log. `clock`
-    returns seconds."""
+    """Allows each kind of warning once a minute, so that a flood of connections does not fill the log. `clock` returns
+    seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock: Final = clock
         self._next: Final[dict[str, float]] = {}
 
-    def __call__(self, text: str, *values: object) -> None:
-        """Log a warning, unless one with the same `text` was logged less than a minute ago."""
+    def is_due(self, kind: str) -> bool:
+        """Return whether to log a warning: False if one of this kind was due less than a minute ago."""
         now = self._clock()
-        if now >= self._next.get(text, -math.inf):
-            self._next[text] = now + _QUIET
-            logger.warning(text, *values)
+        if now < self._next.get(kind, -math.inf):
+            return False
+        self._next[kind] = now + _QUIET
+        return True
