@@ -136,6 +136,22 @@ def test_an_outgoing_queue_that_is_stuck(tmp_path: Path) -> None:
     assert watch.look(900) == [("cleared", "outgoing", name)]
 
 
+def test_after_the_clock_was_set_back_durations_begin_anew(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, outgoing=900, deadletters=10)
+    name = "DIRECT=OS:elsewhere\\private$\\q"
+    dead = watch.world.manager.registry.queues[SYSTEM_DEADLETTER]
+    watch.look(1000)
+    watch.world.send(name)
+    dead.came += 9
+    assert watch.look() == []
+    watch.now -= 86400
+    assert watch.look() == [] and watch.look(880) == []
+    dead.came += 9
+    assert watch.look(30) == [("raised", "outgoing", name)], "not a day later"
+    dead.came += 1
+    assert watch.look() == [("raised", "deadletters", "deadletter")], "those before the step do not count"
+
+
 def branch(uow: bytes, state: EnlistmentState) -> TransactionRow:
     enlistment = EnlistmentRow("superior", Partner(UUID(int=1), "FAR"), state, "", "", False)
     return TransactionRow(uow, "undecided", 1.0, (enlistment,))

@@ -90,7 +90,7 @@ class AlarmWatch:
         self._transactions: Final = transactions
         self._relays: Final = relays
         self._is_owner: Final = is_owner
-        self._started: Final = clock()
+        self._started = self._checked = clock()
         self._seen_syncs = list(syncs.counts)
         self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
         self._stuck: dict[
@@ -115,6 +115,9 @@ class AlarmWatch:
     async def check(self) -> list[Event]:
         """Check once. Events are on the disk before they are delivered, so that none is delivered twice."""
         self._read_rules()
+        if self._clock() < self._checked:
+            self._begin_again()
+        self._checked = self._clock()
         readings = {key: value async for key, value in self._readings(self._clock())}
         before, was = self.alarms.beyond, dict(self.alarms.active)
         events = self.alarms.update(
@@ -138,6 +141,13 @@ class AlarmWatch:
                 logger.error("cannot save alarms; a restart may raise them again: %s", error)
             self._send([event for event in events if not event.silenced])
         return events
+
+    def _begin_again(self) -> None:
+        """Measure all durations from now on, because the clock was set back."""
+        self._started = self._clock()
+        for samples in self._deaths.values():
+            samples.clear()
+        self._stuck, self._still, self._waits = {}, {}, {}
 
     def _read_rules(self) -> None:
         """Read the file of rules. If it can't be read, an error is logged, and the previous rules remain in force."""
