@@ -136,7 +136,7 @@ def test_an_outgoing_queue_that_is_stuck(tmp_path: Path) -> None:
     assert watch.look(900) == [("cleared", "outgoing", name)]
 
 
-def test_after_the_clock_was_set_back_durations_begin_anew(tmp_path: Path) -> None:
+def test_after_the_clock_was_set_back_durations_begin_again(tmp_path: Path) -> None:
     watch = Watch(tmp_path, outgoing=900, deadletters=10)
     name = "DIRECT=OS:elsewhere\\private$\\q"
     dead = watch.world.manager.registry.queues[SYSTEM_DEADLETTER]
