@@ -1,9 +1,11 @@
 """Archive the messages of queues, each message once.
 
 Spark gives each batch a number and repeats it, with the same number, until it has been written. Parquet: a batch is
-written to a staging directory, then its files are moved to their final places. A completely written batch is not
-written again; only its remaining files are moved. So a file that readers have seen is never removed. Delta: the number
-is part of the commit of the rows.
+written to a staging directory of its run, then its files are moved to their final places. A completely written batch is
+not written again; only its remaining files are moved. So a file that readers have seen is never removed. Delta: the
+number is part of the commit of the rows, which fails if another run has committed the same number meanwhile.
+
+A lock in the checkpoint excludes a second run. If it is removed by mistake, the run that is overtaken fails.
 
 Power failures: a batch is marked as written only when its offsets and its files are durable, and its messages leave
 their queue only when the moved files are.
@@ -16,6 +18,7 @@ import json
 import logging
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,12 +32,14 @@ from openmsmq.spark.jobs.archived import DELTA_LOG, PARTITION_COLUMNS, as_archiv
 from openmsmq.spark.jobs.compaction import AlreadyCompacting, Compacted, CompactionFailed, compact
 from openmsmq.spark.jobs.files import ArchiveFiles
 from openmsmq.spark.jobs.location import Server
+from openmsmq.spark.jobs.locking import locked
 from openmsmq.spark.jobs.session import PipelineError, failure
 
 logger = logging.getLogger(__name__)
 
 _STAGING, _CHECKPOINT = "_staging", "_checkpoint"
-_WRITTEN = "_written.json"  # in the staging directory of a batch: marks it as complete, and describes its contents
+_WRITTEN = "_written.json"  # in the staging directory of a batch: marks it as complete, and names its files
+_LOCK = "_lock"  # in the checkpoint
 _MANY = 16  # minimum number of small files in a directory for a merge at the end of a run
 _BATCH_ROWS = 100_000
 _NOT_FOR_DELTA = re.compile(r"[%\[\]^|\\\x00-\x1f]")
@@ -109,24 +114,21 @@ def archive(
         stop: ends the run.
 
     Raises:
-        PipelineError: an argument is invalid, or a batch failed. Nothing is lost; the next run continues.
+        PipelineError: an argument is invalid, another run uses the checkpoint, or a batch failed. Nothing is lost; the
+            next run continues.
     """
     _check(format, source, queues)
     files = ArchiveFiles(spark, to)
     if format == "delta" and (bad := _NOT_FOR_DELTA.search(files.path())):
         raise PipelineError(f"deltalake cannot write to {to} because of {bad.group()!r}; use another name, or parquet")
-    try:
-        files.make()
-    except OSError as error:  # a stream would only fail after minutes of retries, without the cause
-        raise PipelineError(str(error)) from error
+    _make(files)
     there = "delta" if is_delta(files) else "parquet" if data_files(files) else format
     if there != format:
         raise PipelineError(f"{to} is an archive in the format {there}, not {format}")
     sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
     checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
     position = ArchiveFiles(spark, checkpoint)
-    for kept, log in ((position, ""), (files, DELTA_LOG)):
-        _remove_incomplete(kept, log)
+    _make(position)
     done = Archived()
 
     def take(frame: DataFrame, number: int) -> None:
@@ -143,7 +145,30 @@ def archive(
         if on_batch is not None:
             on_batch(batch)
 
-    frame = server.stream(spark, **_stream_options(server, queues, source, group, batch_rows))
+    def refused(told: str) -> PipelineError:
+        return PipelineError(f"{to} is being filled from the same queues, with the checkpoint {checkpoint}, by {told}")
+
+    with locked(position, _LOCK, refused):
+        for kept, log in ((position, ""), (files, DELTA_LOG)):
+            _remove_incomplete(kept, log)
+        frame = server.stream(spark, **_stream_options(server, queues, source, group, batch_rows))
+        _run(spark, frame, take, checkpoint, continuous, stop)
+    stopped = stop is not None and stop.is_set()
+    if continuous is None and not stopped:
+        try:
+            done.compacted = compact(spark, to, at_least=_MANY)
+        except AlreadyCompacting:
+            pass
+        except CompactionFailed as error:
+            logger.warning("all messages are archived, but small files stay: %s", error)
+    return done
+
+
+def _run(
+    spark: SparkSession, frame: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: str,
+    continuous: float | None, stop: threading.Event | None,
+) -> None:  # fmt: skip
+    """Run the query of an archive until it ends or `stop` is set. Raises PipelineError."""
     writer = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
     trigger = {"availableNow": True} if continuous is None else {"processingTime": f"{continuous} seconds"}
     try:
@@ -157,15 +182,6 @@ def archive(
                 query.stop()
     except Exception as error:
         raise failure(error) from error
-    stopped = stop is not None and stop.is_set()
-    if continuous is None and not stopped:
-        try:
-            done.compacted = compact(spark, to, at_least=_MANY)
-        except AlreadyCompacting:
-            pass
-        except CompactionFailed as error:
-            logger.warning("all messages are archived, but small files stay: %s", error)
-    return done
 
 
 def _remove_incomplete(files: ArchiveFiles, log: str) -> None:
@@ -190,6 +206,13 @@ def _unfinished_checkpoint_allowed(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(key)
         else:
             spark.conf.set(key, before)
+
+
+def _make(files: ArchiveFiles) -> None:
+    try:
+        files.make()
+    except OSError as error:  # a stream would only fail after minutes of retries, without the cause
+        raise PipelineError(str(error)) from error
 
 
 def _check(format: str, source: str, queues: Sequence[str]) -> None:
@@ -225,35 +248,49 @@ def _stream_name(server: Server, source: str, queues: Sequence[str], group: str 
 
 
 class _ParquetSink:
-    """Writes batches as Parquet. The staging directory of a batch is kept until the next batch begins, when Spark has
-    committed it."""
+    """Writes batches as Parquet. The staging directory of a batch has one directory for each run that writes it, and is
+    kept until the next batch begins, when Spark has committed it."""
 
     def __init__(self, spark: SparkSession, files: ArchiveFiles) -> None:
         self._spark = spark
         self._files = files
 
     def put(self, stream: str, number: int, frame: DataFrame) -> ArchivedBatch:
+        """Write a batch, or move the remaining files of one that was written. Raises PipelineError if another run
+        writes it, too."""
         staging = f"{_STAGING}/{stream}/{number}"
         for other in self._files.children(f"{_STAGING}/{stream}"):
             if other != staging:
                 self._files.delete(other)
         if not self._files.exists(f"{staging}/{_WRITTEN}"):
-            self._files.delete(staging)
-            batch = self._write(staging, number, frame)
-        else:
-            batch = ArchivedBatch(**json.loads(self._files.read(f"{staging}/{_WRITTEN}")))
-        for entry in list(self._files.files(staging)):
-            directory, _, name = entry.name.removeprefix(f"{staging}/").rpartition("/")
-            self._files.move(entry.name, f"{directory}/batch-{number:08}-{name}")
-        return batch
+            self._write(staging, number, frame)
+        written = json.loads(self._files.read(f"{staging}/{_WRITTEN}"))
+        directory = f"{staging}/{written.pop('directory')}" if "directory" in written else staging
+        written.pop("files", None)
+        for entry in list(self._files.files(directory)):
+            partition, _, name = entry.name.removeprefix(f"{directory}/").rpartition("/")
+            self._files.move(entry.name, f"{partition}/batch-{number:08}-{name}")
+        return ArchivedBatch(**written)
 
-    def _write(self, staging: str, number: int, frame: DataFrame) -> ArchivedBatch:
+    def _write(self, staging: str, number: int, frame: DataFrame) -> None:
+        own, marker = str(uuid.uuid4()), f"{staging}/{_WRITTEN}"
         observed, observation = _observed(frame)
         writer = observed.write.partitionBy(*PARTITION_COLUMNS).option("compression", "zstd")
-        writer.parquet(self._files.path(staging))
+        writer.parquet(self._files.path(f"{staging}/{own}"))
         batch = _batch(number, observation)
-        self._files.write(f"{staging}/{_WRITTEN}", json.dumps(asdict(batch)))
-        return batch
+        names = self._names(f"{staging}/{own}")
+        if self._files.exists(marker) or (batch.rows and not names):
+            raise self._overtaken(number)
+        self._files.write(marker, json.dumps({**asdict(batch), "directory": own, "files": names}))
+        if self._names(f"{staging}/{own}") != names:
+            self._files.delete(marker)
+            raise self._overtaken(number)
+
+    def _names(self, directory: str) -> list[str]:
+        return [entry.name for entry in self._files.files(directory)]
+
+    def _overtaken(self, number: int) -> PipelineError:
+        return PipelineError(f"{self._files.path()}: another run has written batch {number} meanwhile; end one of them")
 
 
 class _DeltaSink:
@@ -263,20 +300,22 @@ class _DeltaSink:
         self._uri = local(files.path())
 
     def put(self, stream: str, number: int, frame: DataFrame) -> ArchivedBatch:
+        """Write a batch, unless it was written. Raises DeltaError if another run writes it, too."""
         from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 
-        if DeltaTable.is_deltatable(self._uri):
-            last = DeltaTable(self._uri).transaction_version(stream)
-            if last is not None and last >= number:
-                return ArchivedBatch(number, 0, 0, None)  # an earlier run wrote it, but could not report it to Spark
+        table = DeltaTable(self._uri) if DeltaTable.is_deltatable(self._uri) else None
+        last = None if table is None else table.transaction_version(stream)
+        if last is not None and last >= number:
+            return ArchivedBatch(number, 0, 0, None)  # an earlier run wrote it, but could not report it to Spark
         observed, observation = _observed(frame)
         rows = observed.toArrow()
         batch = _batch(number, observation)
         if batch.rows:
+            # To the version whose transactions were checked: a commit of the same stream since then is a conflict.
             write_deltalake(
-                self._uri,
+                self._uri if table is None else table,
                 rows,
-                mode="append",
+                mode="error" if table is None else "append",
                 partition_by=list(PARTITION_COLUMNS),
                 writer_properties=WriterProperties(compression="ZSTD"),
                 commit_properties=CommitProperties(app_transactions=[Transaction(stream, number)]),

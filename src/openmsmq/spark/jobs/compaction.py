@@ -8,17 +8,11 @@ the third step and the fourth.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import socket
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +28,7 @@ from openmsmq.spark.jobs.archived import (
     manifests,
 )
 from openmsmq.spark.jobs.files import ArchiveFiles, FileEntry
+from openmsmq.spark.jobs.locking import locked
 from openmsmq.spark.jobs.session import PipelineError
 
 TARGET = 128 << 20  # bytes
@@ -84,7 +79,7 @@ def compact(
     if is_delta(files):
         return _compact_delta(files, target, at_least)
     done = Compacted()
-    with _locked(files):
+    with locked(files, _LOCK, lambda told: AlreadyCompacting(f"{files.path()} is being compacted by {told}")):
         _recover(files)
         for group in _groups(files, target, at_least):
             _merge(spark, files, group)
@@ -176,47 +171,3 @@ def _recover(files: ArchiveFiles) -> None:
     for name in files.children(MANIFESTS):  # in the staging directory, but in no manifest
         if name != _LOCK:
             files.delete(name)
-
-
-@contextmanager
-def _locked(files: ArchiveFiles) -> Iterator[None]:
-    """Hold the lock of the archive: two concurrent compactions would merge the same messages into two files. Raises
-    AlreadyCompacting."""
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    own = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": now})
-    while not files.create(_LOCK, own):
-        _remove_stale_lock(files)
-    try:
-        yield
-    finally:
-        files.delete(_LOCK)
-
-
-def _remove_stale_lock(files: ArchiveFiles) -> None:
-    """Remove the lock if its process has ended. A second lock, whose name depends on the contents of the first one, is
-    held meanwhile: otherwise, a process that has read the stale lock could remove the next one. Raises
-    AlreadyCompacting."""
-    with suppress(FileNotFoundError):  # removed by its process
-        held = files.read(_LOCK)
-        holder, has_ended = _holder_of(held)
-        removing = f"{_LOCK}-{hashlib.sha256(held.encode()).hexdigest()[:16]}"
-        if not has_ended or not files.create(removing, ""):
-            raise AlreadyCompacting(
-                f"{files.path()} is being compacted by {holder}; if it is not, remove {files.path(_LOCK)} and, if it "
-                f"exists, {files.path(removing)}"
-            )
-        try:
-            if files.read(_LOCK) == held:
-                files.delete(_LOCK)
-        finally:
-            files.delete(removing)
-
-
-def _holder_of(lock: str) -> tuple[str, bool]:
-    """Return the process that holds the lock, and whether it has ended, which is only known on its machine."""
-    try:
-        holder = json.loads(lock)
-        named = f"process {holder['pid']} of {holder['host']} since {holder['since']}"
-        return named, holder["host"] == socket.gethostname() and not Path(f"/proc/{holder['pid']}").exists()
-    except (ValueError, KeyError, TypeError):
-        return "a process that has not written its name into the lock", False

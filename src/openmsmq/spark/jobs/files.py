@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,13 +112,16 @@ class ArchiveFiles:
             raise OSError(f"cannot write {self.path(name)}")
 
     def create(self, name: str, text: str) -> bool:
-        """Create a file; return False if it already exists."""
+        """Create a file; return False if it already exists. On a local file system, its contents are durable."""
         try:
             self._store(name, text, overwrite=False)
         except Py4JJavaError as error:
             if "FileAlreadyExists" in error.java_exception.getClass().getName():
                 return False
             raise
+        if self.is_local:
+            with suppress(FileNotFoundError), open(str(self._at(name).toUri().getPath()), "rb") as file:
+                os.fsync(file.fileno())
         return True
 
     def sync(self) -> None:
