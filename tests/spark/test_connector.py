@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
@@ -236,13 +236,15 @@ def test_users_and_tls(connector: Any, tmp_path: Path, monkeypatch: pytest.Monke
             table(connector, daemon, **given | {"credential": "wrong"}).collect()
 
 
-def test_a_read_continues_when_the_server_comes_back(connector: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("selected", [{}, {"startingTimestamp": "2020-01-01"}])
+def test_a_read_continues_when_the_server_comes_back(connector: Any, tmp_path: Path, selected: dict[str, str]) -> None:
     ports = ("--flight-port", str(free_port("127.0.0.1")), "--arrow-port", str(free_port("127.0.0.1")))
     with Daemon(tmp_path / "data", "--flight", *ports) as daemon:
         lake.create(daemon, "q")
         rows = connector.range(20_000).selectExpr("cast(id as string) label", "repeat('x', 3000) body")
         rows.write.format("msmq").options(**lake.reach(daemon, defaultQueue="q")).mode("append").save()
-        frame = table(connector, daemon, queue="q", minPartitions=1, failOnDataLoss="true").select("label", "body")
+        given = {"queue": "q", "minPartitions": 1, "failOnDataLoss": "true", **selected}
+        frame = table(connector, daemon, **given).select("label", "body")
         assert frame.rdd.getNumPartitions() >= 1
         counted = frame.rdd.mapPartitions(_interrupted(flight_process(daemon)))
         assert sorted(counted.collect(), key=int) == [str(number) for number in range(20_000)]
@@ -252,6 +254,8 @@ def _interrupted(process: int) -> Any:
     """Return a function that kills the server in the middle of a read."""
 
     def labels(rows: Iterator[Any]) -> Iterator[str]:
+        context = TaskContext.get()
+        assert context is not None and context.attemptNumber() == 0, "the first attempt has failed"
         for number, row in enumerate(rows):
             if number == 3_000:
                 with suppress(ProcessLookupError):  # already killed by another task

@@ -74,6 +74,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
   private ColumnarBatch batch;
   private long rows;
   private long messages;
+  private boolean isResumed; // after rows of an earlier connection
   private boolean isFinished;
   private final List<String> damaged = new ArrayList<>();
 
@@ -130,6 +131,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
     connection = new Connection(partition.host(), partition.port(), access, "read", ticket.toString());
     stream = new ArrowStreamReader(connection, allocator);
     batch = null;
+    isResumed = messages > 0;
   }
 
   private void disconnect() throws IOException {
@@ -191,9 +193,15 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  /** Returns the number of messages read; a server that selects reports the number before selection. */
+  /**
+   * Returns the number of messages read; a server that selects reports the number before selection. That number is lost
+   * with a connection, so a read that was resumed counts as complete.
+   */
   private long messages(JsonNode end) {
     boolean selects = ticket.has("arrived_from") || ticket.has("arrived_until");
+    if (selects && isResumed) {
+      return partition.count();
+    }
     return selects ? end.path("messages").asLong() - end.path("damaged").size() : messages;
   }
 
