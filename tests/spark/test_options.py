@@ -17,7 +17,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from openmsmq.bulk.texts import _as_text, with_text
 from openmsmq.model.bodies import encode_body
 from openmsmq.model.text import as_unicode
-from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, OptionError, parse
+from openmsmq.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, OptionError, parse, queue_list
 from openmsmq.spark.schema import ColumnError, check_writable, projection, spark_schema
 from openmsmq.spark.writing import _with_bytes
 
@@ -79,6 +79,16 @@ def test_option_names_are_case_insensitive_and_sparks_own_are_ignored() -> None:
     )
     assert options.queue == ("a", "b") and options.startingOffsets == {"a": 5, "b": 7}
     assert options.startingTimestamp == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_spaces_belong_to_the_name_of_a_queue_except_after_a_comma() -> None:
+    for text, queues in (
+        ("sp ", ("sp ",)), (" sp", (" sp",)), ("a , b", ("a ", "b")), ("a,.\\private$\\ b", ("a", ".\\private$\\ b")),
+    ):  # fmt: skip
+        assert parse({"queue": text}, BATCH_READ).queue == queues
+    assert parse({"queue": queue_list(["a ", " b"])}, BATCH_READ).queue == ("a ", ".\\private$\\ b")
+    with pytest.raises(OptionError, match="queue is 'a,b', allowed: one name; give several names separately"):
+        queue_list(["a,b"])
 
 
 def test_a_credential_is_read_from_its_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from openmsmq.bulk.client import DEFAULT_PORT
 from openmsmq.bulk.message_columns import SOURCES
 from openmsmq.model.constants import MAXIMUM_LABEL
+from openmsmq.model.queue_names import full_name
 
 BATCH_READ, STREAM_READ, BATCH_WRITE, STREAM_WRITE = "batch read", "streaming read", "batch write", "streaming write"
 READS, WRITES = (BATCH_READ, STREAM_READ), (BATCH_WRITE, STREAM_WRITE)
@@ -71,10 +72,20 @@ def _one_of(*allowed: str) -> Callable[[str, str], str]:
 
 
 def _list(name: str, value: str) -> tuple[str, ...]:
-    queues = tuple(part.strip() for part in value.split(",") if part.strip())
+    """Split a list of queues. Spaces belong to a name (`a` and `a ` are two queues), except directly after a comma."""
+    first, *others = value.split(",")
+    queues = tuple(part for part in (first, *(other.lstrip() for other in others)) if part.strip())
     if not queues:
         raise OptionError(f"{name} is {value!r}, allowed: names of queues, separated by commas")
     return queues
+
+
+def queue_list(queues: Iterable[str]) -> str:
+    """Return the option `queue` for these names. Raises OptionError for a name with a comma, which no queue has."""
+    names = [full_name(queue) if queue[:1].isspace() else queue for queue in queues]
+    for name in names:
+        _demand("," not in name, f"queue is {name!r}, allowed: one name; give several names separately")
+    return ",".join(names)
 
 
 def _pattern(name: str, value: str) -> str:
@@ -128,7 +139,9 @@ class DataSourceOptions:
     retrySeconds: int = _option(
         _whole, _EVERYWHERE, "how long a call by Arrow Flight is repeated while the server does not answer", 60
     )
-    queue: tuple[str, ...] = _option(_list, READS, "path names or format names, separated by commas", ())
+    queue: tuple[str, ...] = _option(
+        _list, READS, "path names or format names, separated by commas; a space after a comma is ignored", ()
+    )
     queuePattern: str | None = _option(_pattern, READS, "regular expression for whole path names")
     source: str = _option(_one_of(*SOURCES), READS, ", ".join(SOURCES), "queue")
     mode: str = _option(

@@ -46,6 +46,7 @@ def test_only_removing_by_remote_read_has_no_limit_of_messages_per_batch(protoco
         ("delta", "outgoing", ["a"], "source is 'outgoing', allowed: queue, journal"),
         ("delta", "queue", [], "source queue needs at least one queue"),
         ("parquet", "journal", [], "source journal needs at least one queue"),
+        ("parquet", "queue", ["a,b"], "queue is 'a,b', allowed: one name"),
     ],
 )
 def test_invalid_arguments_are_named(format: str, source: str, queues: list[str], said: str) -> None:

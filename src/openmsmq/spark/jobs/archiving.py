@@ -34,6 +34,7 @@ from openmsmq.spark.jobs.files import ArchiveFiles
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.locking import locked
 from openmsmq.spark.jobs.session import PipelineError, failure
+from openmsmq.spark.options import OptionError, queue_list
 
 logger = logging.getLogger(__name__)
 
@@ -222,6 +223,10 @@ def _check(format: str, source: str, queues: Sequence[str]) -> None:
         raise PipelineError(f"source is {source!r}, allowed: {', '.join(SOURCES)}")
     if source in ("queue", "journal") and not queues:
         raise PipelineError(f"source {source} needs at least one queue")
+    try:
+        queue_list(queues)
+    except OptionError as error:
+        raise PipelineError(str(error)) from None
 
 
 def _stream_options(
@@ -233,7 +238,7 @@ def _stream_options(
     if batch_rows is not None:
         options["maxRecordsPerTrigger"] = str(batch_rows)
     if queues:
-        options["queue"] = ",".join(queues)
+        options["queue"] = queue_list(queues)
     if group is None:
         options["failOnDataLoss"] = "false"  # without a group, other clients may receive the messages meanwhile
     else:

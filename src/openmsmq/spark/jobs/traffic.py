@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from openmsmq.spark.jobs.archived import read_archive
 from openmsmq.spark.jobs.location import Server
 from openmsmq.spark.jobs.session import PipelineError, failure
+from openmsmq.spark.options import queue_list
 
 PERCENTILES = (50, 95, 99)
 ALL = "(all queues)"
@@ -75,11 +76,11 @@ def live_traffic(spark: SparkSession, server: Server, queues: Sequence[str] = ()
     """
     if source not in ("queue", "journal"):
         raise PipelineError(f"source is {source!r}, allowed: queue, journal")
-    names = {"queue": ",".join(queues)} if queues else {"queuePattern": ".*"}
     now = datetime.now(UTC)
     age = F.greatest(F.lit(now.timestamp()) - F.col("arrival_time").cast("double"), F.lit(0.0))
     stayed = _seconds("sent_time", "arrival_time") if source == "journal" else age
     try:
+        names = {"queue": queue_list(queues)} if queues else {"queuePattern": ".*"}
         frame = server.read(spark, source=source, includeBody="false", **names)
         result = _traffic(frame, stayed)
     except PipelineError:
