@@ -23,3 +23,21 @@ def test_spaces_belong_to_the_name_of_a_queue(either: Any, service: Daemon, queu
     lake.put(service, name, "b")
     assert [row.label for row in table(either, service, queue=name).collect()] == ["b"]
     assert [row.label for row in table(either, service, queue=queue).collect()] == ["a"]
+
+
+@pytest.mark.parametrize("more", [{}, {"endingOffsets": "latest"}])
+def test_an_offset_that_the_queue_manager_has_not_given_is_an_error(
+    either: Any, service: Daemon, queue: str, more: dict[str, str]
+) -> None:
+    lake.put(service, queue, "a")
+    frame = table(either, service, queue=queue, startingOffsets=json.dumps({queue: 1 << 50}), **more)
+    for action in (frame.count, frame.collect):
+        with pytest.raises(Exception, match=f"start {1 << 50} lies beyond"):
+            action()
+
+
+def test_a_read_from_the_end_has_no_rows(either: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "a")
+    end = table(either, service, queue=queue).collect()[0].sequence
+    frame = table(either, service, queue=queue, startingOffsets=json.dumps({queue: end}))
+    assert frame.count() == len(frame.collect()) == 0

@@ -381,7 +381,11 @@ class MsmqReader(Fetching, DataSourceReader):
             if selection.after >= highest:
                 return None
             first = max(first, selection.after)
-        return None if last is not None and last <= first else (first, last)
+        if last is None or last > first:
+            return first, last
+        if first == start:
+            self.ranges(queue, first, last)  # raises if the offset is from another queue manager
+        return None
 
     def _is_admitted(self, queue: str) -> bool:
         """Whether the filters admit the queue, judged by its name and source."""
