@@ -250,6 +250,24 @@ def test_a_queue_that_one_host_does_not_have_is_named_with_its_host(two: dict[st
         reader.partitions()
 
 
+@pytest.mark.parametrize("named", [{}, {"queue": "", "queuePattern": ".*"}, {"queue": "", "source": "deadletter"}])
+def test_a_queue_manager_with_two_of_the_hosts_is_named(
+    two: dict[str, Daemon], queue: str, named: dict[str, str]
+) -> None:
+    given = reach(two, **{"host": f"{A}, {B}, localhost", "queue": queue, **named})
+    given = {name: value for name, value in given.items() if value}
+    said = f"host names one queue manager twice, as '{A}' and 'localhost', allowed: each queue manager once"
+    for plan in (
+        MsmqReader(parse(given, BATCH_READ), spark_schema("none", True)).partitions,
+        MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none", True)).initialOffset,
+    ):
+        with pytest.raises(OptionError, match=said):
+            plan()
+    reader = FilteringReader(parse(given | {"pushFilters": "true"}, BATCH_READ), spark_schema("none", True))
+    assert list(reader.pushFilters([EqualTo(("host",), "localhost")])) == []
+    assert reader.queues()
+
+
 @pytest.mark.parametrize(
     ("where", "options", "said"),
     [

@@ -67,7 +67,7 @@ class Fetching:
         self.options = options
         self.names = projection(schema, options.decode, options.has_many_hosts)
         self._given_names = schema.names  # Spark ignores the case of names, but expects them unchanged in results
-        self._names_are_checked = False
+        self._names_are_checked = self._hosts_are_checked = False
         self._plane: QueueBackend | None = None
         self._uses_flight = uses_flight  # None until known; then fixed for all processes
         self._odd = 0  # bodies of the current partition that could not be decoded completely
@@ -181,8 +181,10 @@ class Fetching:
     # -- queues ------------------------------------------------------------------------------------------------
 
     def queues(self) -> list[str]:
-        """Return the queues to read, named as in offsets. Raises OptionError if a pattern matches none."""
+        """Return the queues to read, named as in offsets. Raises OptionError if a pattern matches none, or if the
+        options name a queue or a queue manager twice."""
         options = self.options
+        self._check_hosts()
         if options.queue:
             names = self._everywhere(options.queue)
             self._check_names(names)
@@ -194,6 +196,21 @@ class Fetching:
         if not found:
             raise OptionError(f"queuePattern {options.queuePattern!r} matches no queue at {options.host}")
         return sorted(found)
+
+    def _check_hosts(self) -> None:
+        """Raise OptionError for a queue manager that has two of the hosts: its messages would be read twice."""
+        if self._hosts_are_checked or not self.options.has_many_hosts:
+            return
+        hosts = [host for host in self.options.hosts if self.selection.admits(host=host)]
+        known: dict[str, str] = {}
+        found = self.incarnations([joined(host, "") for host in hosts])
+        for host, store in found.items():
+            if store in known:
+                names = f"{known[store]!r} and {host!r}"
+                raise OptionError(f"host names one queue manager twice, as {names}, allowed: each queue manager once")
+            if store is not None:  # the version of the queue manager reports it
+                known[store] = host
+        self._hosts_are_checked = len(found) == len(hosts)
 
     def _check_names(self, names: Sequence[str]) -> None:
         """Raise OptionError for a queue named twice, in different forms: its messages would be read twice."""
