@@ -41,3 +41,11 @@ def test_a_read_from_the_end_has_no_rows(either: Any, service: Daemon, queue: st
     end = table(either, service, queue=queue).collect()[0].sequence
     frame = table(either, service, queue=queue, startingOffsets=json.dumps({queue: end}))
     assert frame.count() == len(frame.collect()) == 0
+
+
+def test_a_column_of_a_schema_may_be_null_in_spite_of_not_null(either: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "a")
+    reader = either.read.format("msmq").schema("label string not null, body binary not null")
+    frame = reader.options(**lake.reach(service, queue=queue, includeBody="false")).load()
+    assert frame.where("body is null").count() == 1 and frame.where("body is not null").count() == 0
+    assert frame.selectExpr("coalesce(body, cast('none' as binary)) b").collect()[0].b == b"none"

@@ -28,8 +28,9 @@ public final class MsmqSource implements TableProvider, DataSourceRegister {
     return (StructType) DataType.fromJson(schema.toString());
   }
 
+  /** Returns a table whose columns may all be null: nothing enforces NOT NULL of a user's schema. */
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-    return new MsmqTable(schema, properties);
+    return new MsmqTable(schema.asNullable(), properties);
   }
 }
