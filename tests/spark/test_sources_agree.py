@@ -49,3 +49,14 @@ def test_a_column_of_a_schema_may_be_null_in_spite_of_not_null(either: Any, serv
     frame = reader.options(**lake.reach(service, queue=queue, includeBody="false")).load()
     assert frame.where("body is null").count() == 1 and frame.where("body is not null").count() == 0
     assert frame.selectExpr("coalesce(body, cast('none' as binary)) b").collect()[0].b == b"none"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_the_planner_reads_utf8_in_any_locale(encoding: str) -> None:
+    request = json.dumps({"call": "schema", "options": {"decode": "Größe"}}, ensure_ascii=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "openmsmq.spark.planner"],
+        input=request.encode() + b"\n", stdout=subprocess.PIPE, env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=True, timeout=60,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["error"] == "OptionError: decode is 'Größe', allowed: none, text, json"

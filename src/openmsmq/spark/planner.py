@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -308,8 +307,9 @@ def main() -> None:
     """Answer requests until the JVM ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of a library must not look like a reply
+    requests = os.fdopen(0, encoding="utf-8", closefd=False)  # in any locale
     planner = Planner()
-    for line in sys.stdin:
+    for line in requests:
         answers.write(json.dumps(answer(planner, line)) + "\n")
         answers.flush()
 
