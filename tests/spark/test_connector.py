@@ -306,6 +306,27 @@ def test_a_stream_continues_with_either_source(
     assert lake.count(service, queue) == (0 if mode == "receive" else written)
 
 
+def test_a_refused_stream_leaves_no_planner_behind(connector: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
+    options = lake.reach(service, queue=queue, consumerGroup="g")
+    for number in range(4):
+        frame = connector.readStream.format("msmq").options(**options).load()
+        query = lake.to_parquet(frame, tmp_path / str(number))
+        with pytest.raises(Exception, match="consumerGroup is for mode=receive"):
+            query.awaitTermination()
+    eventually(lambda: len(planners()) <= 2)  # those of the pool
+
+
+def planners() -> list[str]:
+    """Return the planner processes of this test's session."""
+    java, found = SparkContext._gateway.proc.pid, []
+    for task in Path(f"/proc/{java}/task").iterdir():
+        with suppress(OSError):  # the thread or the process has ended
+            for child in (task / "children").read_text().split():
+                if b"openmsmq.spark.planner" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(child)
+    return found
+
+
 def test_a_stream_fails_with_the_reason(connector: Any, service: Daemon, queue: str, tmp_path: Path) -> None:
     lake.put(service, queue, "a")
     options = lake.reach(service, queue=queue, mode="receive")

@@ -21,7 +21,12 @@ final class MsmqStream implements MicroBatchStream, SupportsTriggerAvailableNow,
 
   MsmqStream(MsmqScan scan) {
     this.scan = scan;
-    planner.call("stream", a -> a.putPOJO("options", scan.options()).put("schema", scan.columns().json()));
+    try {
+      planner.call("stream", a -> a.putPOJO("options", scan.options()).put("schema", scan.columns().json()));
+    } catch (RuntimeException error) {
+      planner.close(); // Spark stops only a stream that exists
+      throw error;
+    }
   }
 
   /** An offset as the Python source writes it. */
