@@ -302,6 +302,7 @@ def test_reads_above_the_limit_are_told_to_retry(plane: Plane, monkeypatch: pyte
         error, _, _ = ask(listening.port, {"read": {"queue": "q"}})
         assert error["hresult"] == HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
         assert error["detail"].startswith("2 Arrow streams (read) of host 127.0.0.1 are being served, try again")
+        assert error["retry"] is True
         stack.enter_context(listening._place("read", "127.0.0.2"))  # another host has room
         with pytest.raises(MsmqError, match=r": 3 Arrow streams \(read\) are"), listening._place("read", "127.0.0.3"):
             pass

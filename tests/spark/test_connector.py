@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from daemon import Daemon, eventually, free_port
 from flight.certificates import make_certificate
 from flight.test_streams import flight_process
 from openmsmq.bulk.client import BulkClient
+from openmsmq.flight.arrow_listener import UPLOADS_OF_HOST
 from openmsmq.spark.planner import Planner
 from openmsmq.spark.schema import spark_schema
 from requirements import missing
@@ -418,6 +420,27 @@ def test_a_refused_row_is_reported_while_others_are_still_sent(connector: Any, s
     frame = connector.range(60_000).selectExpr("repeat('x', if(id = 0, 300, 1)) AS label", "repeat('b', 1000) AS body")
     with pytest.raises(Exception, match="partition 0: row 0: "):
         write(frame.coalesce(1), service, queue)
+    assert lake.count(service, queue) == 0
+
+
+def test_rows_beyond_a_quota_are_refused_at_once(connector: Any, service: Daemon, queue: str) -> None:
+    lake.create(service, f"{queue}-full", quota=1)
+    frame = connector.range(1).selectExpr("repeat('b', 10000) AS body")
+    with pytest.raises(Exception, match=r"partition \d: row 0: .*full: its quota") as refused:
+        write(frame, service, f"{queue}-full", retrySeconds=1)
+    assert "tried again" not in str(refused.value)
+
+
+def test_an_upload_is_repeated_while_others_take_all_places(connector: Any, service: Daemon, queue: str) -> None:
+    with BulkClient(port=lake.flight_port(service)) as client, ExitStack() as others:
+        port = client.arrow_port()
+        for number in range(UPLOADS_OF_HOST):
+            peer = others.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            command = {"sink": f"{queue} {number}", "batch": 0, "partition": 0, "attempt": "0"}
+            peer.sendall(json.dumps({"write": command}).encode() + b"\n")
+            assert peer.recv(100) == b"{}\n"
+        with pytest.raises(Exception, match=r"Arrow streams \(write\) of host 127.0.0.1 .* tried again for 0 s"):
+            write(connector.range(1).selectExpr("'b' AS body"), service, queue, retrySeconds=0)
     assert lake.count(service, queue) == 0
 
 

@@ -179,7 +179,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
     }
     JsonNode line = Planner.JSON.readTree(text.toByteArray());
     if (line.has("hresult")) {
-      throw MsmqException.of(line.get("hresult").asLong(), line.get("detail").asText());
+      throw MsmqException.of(line);
     }
     return line;
   }

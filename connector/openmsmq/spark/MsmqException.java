@@ -1,10 +1,10 @@
 package openmsmq.spark;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 
 /** An error that the queue manager reports. */
 final class MsmqException extends RuntimeException {
-  private static final long INSUFFICIENT_RESOURCES = 0xC00E0027L;
   private static final long QUEUE_NOT_FOUND = 0xC00E0003L;
   private static final long QUEUE_DELETED = 0xC00E005AL;
 
@@ -20,10 +20,10 @@ final class MsmqException extends RuntimeException {
    *
    * @throws IOException the queue manager is busy with other requests; the request may be repeated.
    */
-  static MsmqException of(long hresult, String detail) throws IOException {
-    MsmqException error = new MsmqException(hresult & 0xFFFFFFFFL, detail);
-    if (error.hresult == INSUFFICIENT_RESOURCES) {
-      throw new IOException(error);
+  static MsmqException of(JsonNode reply) throws IOException {
+    MsmqException error = new MsmqException(reply.get("hresult").asLong() & 0xFFFFFFFFL, reply.get("detail").asText());
+    if (reply.path("retry").asBoolean()) {
+      throw new IOException(error.getMessage(), error);
     }
     return error;
   }

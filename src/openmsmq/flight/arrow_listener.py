@@ -24,7 +24,7 @@ import pyarrow as pa
 from openmsmq.flight.reading import RangeReading
 from openmsmq.flight.rows import validate
 from openmsmq.flight.uploading import staged
-from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
+from openmsmq.model.errors import HResult, InsufficientResources, MsmqError, OperationCancelled
 from openmsmq.model.shares import Shares
 from openmsmq.processes.flight_requests import check, invalid, parse, shown
 from openmsmq.processes.link import DaemonLink
@@ -47,6 +47,10 @@ _DRAIN_SECONDS: Final = 30.0  # seconds for reading the rest of a refused upload
 _SMALL: Final = 16 << 10  # bytes; smaller pieces are combined before they are sent
 _LARGEST_PART: Final = 512 << 20  # maximum bytes in the body of one record batch
 _PAUSE: Final = 0.1  # seconds to wait if no descriptor is left for a new connection
+
+
+class _Busy(InsufficientResources):
+    """Too many requests are being served; the same request may succeed later."""
 
 
 @dataclass(slots=True)
@@ -210,14 +214,13 @@ class ArrowListener:
 
     @contextmanager
     def _place(self, kind: str, host: str) -> Iterator[None]:
-        """Count a request as being served. Raises MsmqError if too many are."""
+        """Count a request as being served. Raises _Busy if too many are."""
         served = self._served[kind]
         with self._serving:
             if not served.take(host):
                 is_of_host = served.of(host) >= served.each
                 most, whose = (served.each, f" of host {host}") if is_of_host else (served.total, "")
-                busy = HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
-                raise MsmqError(busy, f"{most} Arrow streams ({kind}){whose} are being served, try again later")
+                raise _Busy(detail=f"{most} Arrow streams ({kind}){whose} are being served, try again later")
         try:
             yield
         finally:
@@ -346,7 +349,8 @@ class ConnectionFile:
 
     def error(self, error: MsmqError) -> None:
         """Send the error of a request as the last line of its reply."""
-        self.line({"hresult": error.hresult, "detail": error.detail})
+        again = {"retry": True} if isinstance(error, _Busy) else {}
+        self.line({"hresult": error.hresult, "detail": error.detail, **again})
 
     def write(self, data: bytes | pa.Buffer) -> int:
         size = len(data)
