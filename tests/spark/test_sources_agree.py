@@ -51,6 +51,19 @@ def test_a_column_of_a_schema_may_be_null_in_spite_of_not_null(either: Any, serv
     assert frame.selectExpr("coalesce(body, cast('none' as binary)) b").collect()[0].b == b"none"
 
 
+def test_a_filter_with_a_time_that_python_does_not_have(either: Any, service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "ab")
+    frame = table(either, service, queue=queue)
+    for condition, expected in (
+        ("arrival_time < timestamp'+10000-01-01 00:00:00'", 2),
+        ("not arrival_time = timestamp'+200000-01-01 00:00:00'", 2),
+        ("arrival_time < timestamp'-0001-01-01 00:00:00'", 0),
+        ("arrival_time in (timestamp'+10000-01-01 00:00:00', timestamp'2020-01-01 00:00:00')", 0),
+    ):
+        found = frame.where(condition)
+        assert found.count() == len(found.collect()) == expected, condition
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_the_planner_reads_utf8_in_any_locale(encoding: str) -> None:
     request = json.dumps({"call": "schema", "options": {"decode": "Größe"}}, ensure_ascii=False)

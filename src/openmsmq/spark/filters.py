@@ -1,8 +1,9 @@
 """Filters that Spark pushes down: which are accepted, and the queues, positions and rows that remain.
 
 A filter is accepted if it can be evaluated exactly as Spark does; Spark applies the others. So no filter makes a query
-fail. Every accepted filter is applied to the rows. Conditions on positions, and on columns that are constant for a
-queue, also reduce the messages that are read.
+fail, except those that PySpark itself cannot convert: times outside the years 1 to 9999, UTC. Every accepted filter is
+applied to the rows. Conditions on positions, and on columns that are constant for a queue, also reduce the messages
+that are read.
 """
 
 from __future__ import annotations

@@ -266,13 +266,17 @@ def _filter(given: Mapping[str, Any]) -> Filter | None:
     maker = _FILTERS.get(kind)
     if maker is None:
         return None
-    values = [_value(one) for one in given["values"]]
+    try:
+        values = [_value(one) for one in given["values"]]
+    except OverflowError:
+        return None
     arguments: list[Any] = [tuple(values)] if maker is In else values
     return maker((given["column"],), *arguments)
 
 
 def _value(given: Any) -> Any:
-    """Convert a literal; a time is encoded as `{"time": microseconds since 1970}`."""
+    """Convert a literal; a time is encoded as `{"time": microseconds since 1970}`. Raises OverflowError for a time
+    outside the years 1 to 9999, which Spark has, but Python does not."""
     return _EPOCH + timedelta(microseconds=given["time"]) if isinstance(given, dict) else given
 
 
