@@ -32,6 +32,10 @@ _EXCEPTION = re.compile(r"(Caused by: |Exception in thread \"[^\"]*\" )?((\w+\.)
 # The last line of a traceback, `package.Error: what happened`, somewhere in the text of a Java exception.
 _LAST_LINE = re.compile(r"^(?:py4j[^:\n]*: )?((?:\w+\.)*[A-Z]\w*): (.+)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last)"
+# The exceptions of a Java stack trace, with the text of py4j before the outermost one.
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+)(?:: (.+))?$", re.MULTILINE)
+_OF_JAVA = "An error occurred while calling "  # what py4j says of any exception
+_DETAILS = "\n=== "  # begins Spark's description of a query, behind its error
 
 
 class PipelineError(RuntimeError):
@@ -101,13 +105,21 @@ def _java() -> str | None:
 
 
 def failure(error: BaseException) -> PipelineError:
-    """Summarize an error in one line: the last line of the innermost Python traceback, or Spark's own first line."""
-    text = str(error)
-    if isinstance(error, PySparkException | Py4JError) and _TRACEBACK in text:
-        lines = _LAST_LINE.findall(text[text.index(_TRACEBACK) :])
-        if lines:
-            return PipelineError(lines[0][1].strip())
-    return PipelineError(text.strip().partition("\n")[0])
+    """Summarize an error in one line: the last line of the innermost Python traceback, the innermost cause of a Java
+    stack trace, or Spark's own first line."""
+    text = str(error).strip()
+    if isinstance(error, PySparkException | Py4JError):
+        text = text.partition(_DETAILS)[0]
+        for trace in reversed(text.split(_TRACEBACK)[1:]):
+            lines = _LAST_LINE.findall(trace)
+            if lines and not lines[0][1].startswith(_OF_JAVA):
+                return PipelineError(lines[0][1].strip())
+            if lines:
+                break
+        causes = _JAVA_CAUSE.findall(text)
+        if causes:
+            return PipelineError(": ".join(part.strip() for part in causes[-1] if part))
+    return PipelineError(text.partition("\n")[0])
 
 
 def restricted(frame: DataFrame, where: str | None) -> DataFrame:
