@@ -158,6 +158,15 @@ def test_messages_that_are_gone_are_reported(connector: Any, service: Daemon, qu
         frame.rdd.collect()
 
 
+def test_the_setting_of_a_session_may_have_any_case(connector: Any, service: Daemon, queue: str) -> None:
+    for value, reads in (("False", False), ("FALSE", False), ("True", True)):
+        connector.conf.set("spark.openmsmq.connector", value)
+        assert ("(Python)" not in plan(table(connector, service, queue=queue))) is reads
+    connector.conf.set("spark.openmsmq.connector", "off")
+    with pytest.raises(IllegalArgumentException, match=r"spark\.openmsmq\.connector is 'off', allowed: true, false"):
+        table(connector, service, queue=queue).collect()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

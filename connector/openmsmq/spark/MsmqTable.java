@@ -58,7 +58,11 @@ final class MsmqTable implements SupportsRead, SupportsWrite {
   }
 
   private static boolean isOff() {
-    return SparkSession.active().conf().get(SETTING, "true").equals("false");
+    String value = SparkSession.active().conf().get(SETTING, "true");
+    if (!value.equalsIgnoreCase("true") && !value.equalsIgnoreCase("false")) {
+      throw new IllegalArgumentException("OptionError: " + SETTING + " is '" + value + "', allowed: true, false");
+    }
+    return value.equalsIgnoreCase("false");
   }
 
   @Override
