@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from flight.certificates import make_certificate
 from openmsmq.bulk.texts import _as_text, with_text
 from openmsmq.model.bodies import encode_body
 from openmsmq.model.text import as_unicode
@@ -102,6 +103,19 @@ def test_a_credential_is_read_from_its_source(monkeypatch: pytest.MonkeyPatch, t
         _ = parse({"queue": "q", "credential": "env:NOWHERE"}, BATCH_READ).password
     with pytest.raises(OptionError, match=r"^credential: .*nowhere: No such file or directory$"):
         _ = parse({"queue": "q", "credential": f"file:{tmp_path / 'nowhere'}"}, BATCH_READ).password
+
+
+def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("no certificate")
+    certificate, _ = make_certificate(tmp_path)
+    assert parse({"queue": "q"}, BATCH_READ).roots is None
+    assert parse({"queue": "q", "tlsRoot": str(certificate)}, BATCH_READ).roots == certificate.read_bytes()
+    for name in ("empty", "text"):
+        with pytest.raises(OptionError, match=f"tlsRoot is '.*{name}', allowed: a PEM file of certificates"):
+            _ = parse({"queue": "q", "tlsRoot": str(tmp_path / name)}, BATCH_READ).roots
+    with pytest.raises(OptionError, match=r"^tlsRoot: .*nowhere: No such file or directory$"):
+        _ = parse({"queue": "q", "tlsRoot": str(tmp_path / "nowhere")}, BATCH_READ).roots
 
 
 def test_a_schema_of_the_user_is_a_projection() -> None:

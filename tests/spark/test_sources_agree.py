@@ -9,8 +9,12 @@ import sys
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from daemon import Daemon
+from openmsmq.spark.options import STREAM_READ, OptionError, parse
+from openmsmq.spark.schema import spark_schema
+from openmsmq.spark.streaming import MsmqStreamReader
 from spark import lake
 from spark.lake import table
 
@@ -34,6 +38,43 @@ def test_an_offset_that_the_queue_manager_has_not_given_is_an_error(
     for action in (frame.count, frame.collect):
         with pytest.raises(Exception, match=f"start {1 << 50} lies beyond"):
             action()
+
+
+@pytest.mark.parametrize("seconds", [" 60 ", "99999999999999999999"])
+def test_the_time_for_retries_is_any_whole_number(either: Any, service: Daemon, queue: str, seconds: str) -> None:
+    lake.put(service, queue, "a")
+    assert len(table(either, service, queue=queue, retrySeconds=seconds).collect()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("retrySeconds", "1e20", "retrySeconds is '1e20', allowed: a whole number, 0 or more"),
+        ("tlsRoot", "/nowhere", "tlsRoot: /nowhere: No such file or directory"),
+        ("tlsRoot", __file__, "tlsRoot is '.*', allowed: a PEM file of certificates"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(
+    either: Any, service: Daemon, queue: str, option: str, value: str, said: str
+) -> None:
+    with pytest.raises(Exception, match=f"OptionError: {said}"):
+        table(either, service, queue=queue, **{option: value}).collect()
+
+
+@pytest.mark.parametrize("switched", ["off", "on"])
+def test_a_checkpoint_of_the_other_protocol_is_refused(service: Daemon, queue: str, switched: str) -> None:
+    lake.put(service, queue, "a")
+    lists, positions = {queue: [5]}, {queue: {"sequence": 1, "planned": 1}}
+    protocol, offsets = ("remoteread", positions) if switched == "off" else ("flight", lists)
+    given = lake.reach(service, queue=queue, port=service.port, protocol=protocol, mode="receive", consumerGroup="g")
+    reader = MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none"))
+    others = "Arrow Flight" if switched == "off" else "MS-MQRR"
+    said = f"protocol is '{protocol}', .* the checkpoint is of a stream that receives by {others} .* new checkpoint"
+    with pytest.raises(OptionError, match=said):
+        reader.latestOffset(offsets, ReadAllAvailable())
+    with pytest.raises(OptionError, match=said):
+        MsmqStreamReader(parse(given, STREAM_READ), spark_schema("none")).partitions({}, offsets)
+    assert lake.count(service, queue) == 1
 
 
 def test_a_read_from_the_end_has_no_rows(either: Any, service: Daemon, queue: str) -> None:

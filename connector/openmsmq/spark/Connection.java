@@ -7,6 +7,7 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.Serializable;
+import java.math.BigInteger;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
@@ -20,6 +21,7 @@ import java.nio.file.Path;
 import java.security.GeneralSecurityException;
 import java.security.KeyStore;
 import java.security.cert.Certificate;
+import java.security.cert.CertificateException;
 import java.security.cert.CertificateFactory;
 import java.util.Map;
 import javax.net.ssl.SSLContext;
@@ -34,6 +36,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
   private static final int CONNECT_MILLISECONDS = 20_000;
   private static final int BUFFER = 1 << 16;
   private static final int KEEPALIVE_SECONDS = 60;
+  private static final long LONGEST_RETRY = 1_000_000_000; // seconds; in nanoseconds, it fits into a long
 
   private final SocketChannel socket;
   private final ReadableByteChannel source;
@@ -52,7 +55,16 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
 
     private Access(CaseInsensitiveStringMap options) {
       this(options.get("user"), options.getOrDefault("credential", ""), options.get("tlsRoot"),
-          options.getLong("retrySeconds", 60));
+          seconds(options.getOrDefault("retrySeconds", "60")));
+    }
+
+    /** Parses retrySeconds by the rules of the Python source; longer than any query is the same as the longest. */
+    private static long seconds(String text) {
+      if (!text.strip().matches("[0-9]+")) {
+        throw new IllegalArgumentException(
+            "OptionError: retrySeconds is '" + text + "', allowed: a whole number, 0 or more");
+      }
+      return new BigInteger(text.strip()).min(BigInteger.valueOf(LONGEST_RETRY)).longValue();
     }
 
     /** Omits the password, because Spark's logs and pages may show the text. */
@@ -150,20 +162,24 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
     }
   }
 
-  private static SSLContext context(String tlsRoot) throws IOException {
+  private static SSLContext context(String tlsRoot) {
     try (InputStream file = Files.newInputStream(Path.of(tlsRoot))) {
       KeyStore roots = KeyStore.getInstance(KeyStore.getDefaultType());
       roots.load(null, null);
       for (Certificate root : CertificateFactory.getInstance("X.509").generateCertificates(file)) {
         roots.setCertificateEntry("root" + roots.size(), root);
       }
+      if (roots.size() == 0) {
+        throw new CertificateException("it has none");
+      }
       TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
       trust.init(roots);
       SSLContext context = SSLContext.getInstance("TLS");
       context.init(null, trust.getTrustManagers(), null);
       return context;
-    } catch (GeneralSecurityException error) {
-      throw new IllegalArgumentException("tlsRoot is " + tlsRoot + ", allowed: a PEM file of certificates", error);
+    } catch (IOException | GeneralSecurityException error) {
+      throw new IllegalArgumentException(
+          "OptionError: tlsRoot is " + tlsRoot + ", allowed: a PEM file of certificates; " + error, error);
     }
   }
 

@@ -139,7 +139,7 @@ class ManyHosts:
                 raise HostAway(host, reason)
         if host not in self._clients:
             self._clients[host] = RetryingClient(
-                host, options.flightPort, options.user, options.password, options.tlsRoot,
+                host, options.flightPort, options.user, options.password, options.roots,
                 retry_seconds=options.retrySeconds, is_known=self._is_known and host not in self._away,
             )  # fmt: skip
         return self._clients[host]

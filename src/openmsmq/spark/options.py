@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -209,6 +210,20 @@ class DataSourceOptions:
             except OSError as error:
                 raise OptionError(f"credential: {rest}: {error.strerror}") from None
         return self.credential
+
+    @property
+    def roots(self) -> bytes | None:
+        """Read the certificates of `tlsRoot`; None for plain text. Raises OptionError."""
+        if self.tlsRoot is None:
+            return None
+        try:
+            roots = Path(self.tlsRoot).read_bytes()
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.tlsRoot)
+        except ssl.SSLError:
+            raise OptionError(f"tlsRoot is {self.tlsRoot!r}, allowed: a PEM file of certificates") from None
+        except OSError as error:
+            raise OptionError(f"tlsRoot: {self.tlsRoot}: {error.strerror}") from None
+        return roots
 
     def check(self, where: str) -> None:
         """Raise OptionError unless the options are consistent for this use."""

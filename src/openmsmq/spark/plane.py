@@ -97,6 +97,6 @@ def by_flight(options: DataSourceOptions, patient: bool = False) -> bool:
 def flight(options: DataSourceOptions, is_known: bool = True) -> RetryingClient:
     """Return an Arrow Flight client, which writing requires."""
     return RetryingClient(
-        options.host, options.flightPort, options.user, options.password, options.tlsRoot,
+        options.host, options.flightPort, options.user, options.password, options.roots,
         retry_seconds=options.retrySeconds, is_known=is_known,
     )  # fmt: skip

@@ -239,7 +239,7 @@ def _of_write(options: dict[str, str]) -> DataSourceOptions:
 
 
 def _arrow_port(options: DataSourceOptions, host: str, ability: str = "") -> int | None:
-    with BulkClient(host, options.flightPort, options.user, options.password, options.tlsRoot) as client:
+    with BulkClient(host, options.flightPort, options.user, options.password, options.roots) as client:
         return client.arrow_port(ability)
 
 

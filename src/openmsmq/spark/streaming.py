@@ -19,7 +19,7 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.spark.batches import Batches, Browsing, ClaimedBatches, Listing
 from openmsmq.spark.hosts import FLIGHT
 from openmsmq.spark.offsets import Offsets, offset, sequence_of, store_of
-from openmsmq.spark.options import DataSourceOptions
+from openmsmq.spark.options import DataSourceOptions, OptionError
 from openmsmq.spark.progress import Progress
 from openmsmq.spark.reading import NO_QUEUE, DataLoss, Fetching, logger, queue_lost
 from openmsmq.spark.shares import shares
@@ -83,6 +83,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> dict[str, Any]:
         self._progress.planned(start)
+        self._check_offsets(start)
         queues = self.queues_of(start)
         moved = self._of_this_store(start, queues)
         if moved != dict(start):  # an empty batch, so that the checkpoint refers to this store
@@ -95,6 +96,19 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
                 self._reached = end
                 return end
             time.sleep(_PAUSE)
+
+    def _check_offsets(self, offsets: Offsets) -> None:
+        """Raise OptionError for offsets of the other protocol: lists for receiving by MS-MQRR, otherwise positions."""
+        lists, options = isinstance(self.batches, Listing), self.options
+        if all(isinstance(value, list) is lists for value in offsets.values()):
+            return
+        flight, rpc = (f"Arrow Flight (port {options.flightPort}, protocol=flight)", "MS-MQRR (protocol=remoteread)")
+        before, now = (flight, rpc) if lists else (rpc, flight)
+        raise OptionError(
+            f"protocol is {options.protocol!r}, and {options.host} is read by {now}, but the checkpoint is of a stream "
+            f"that receives by {before}: a stream continues with the protocol that it began with. Make that one "
+            "available, or begin with a new checkpoint"
+        )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the query progress: the position of each queue and its number of waiting messages."""
@@ -242,6 +256,7 @@ class MsmqStreamReader(Fetching, DataSourceStreamReader, SupportsTriggerAvailabl
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         if self.options.mode == "receive":
             self._progress.check(start)
+        self._check_offsets(end)
         self.queues_of(end)
         moved = [queue for queue, value in end.items() if value != start.get(queue)]
         self._check_store(end, moved)
