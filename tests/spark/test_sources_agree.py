@@ -1,4 +1,4 @@
-"""What the Python source and the connector have to do alike."""
+"""Behavior that the Python source and the connector share."""
 
 from __future__ import annotations
 
