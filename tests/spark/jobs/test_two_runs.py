@@ -17,6 +17,7 @@ from openmsmq.spark.jobs import PipelineError, Server, archive, archiving, read_
 from openmsmq.spark.jobs.archived import as_archived
 from openmsmq.spark.jobs.archiving import _DeltaSink, _ParquetSink
 from openmsmq.spark.jobs.files import ArchiveFiles
+from openmsmq.spark.jobs.locking import locked
 from spark.jobs.test_archive import FORMATS, Meanwhile, count, tags
 
 
@@ -43,17 +44,29 @@ def test_a_second_run_is_refused_at_once(
 
 
 @pytest.mark.parametrize(
-    "holder", [{"pid": 1 << 30}, {"pid": os.getpid(), "start": "before the restart of the container"}]
-)
-def test_the_lock_of_a_run_that_has_crashed_is_replaced(
-    spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, holder: dict[str, Any]
-) -> None:
+    ("holder", "said"),
+    [({"pid": 1 << 30}, ""), ({"pid": os.getpid(), "start": "before the restart of the container"}, ""),
+     ({"pid": 1, "host": "elsewhere"}, "is taken over from process 1 of elsewhere")],
+)  # fmt: skip
+def test_the_lock_of_a_run_that_has_crashed_or_is_of_another_machine_is_replaced(
+    spark: Any, server: Server, filled: Callable[..., str], tmp_path: Path, holder: dict[str, Any], said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     lock = tmp_path / "checkpoint" / "_lock"
     lock.parent.mkdir()
     lock.write_text(json.dumps({"host": socket.gethostname(), "since": "2026-01-01", **holder}))
     to, checkpoint = str(tmp_path / "archive"), str(lock.parent)
     assert archive(spark, server, [filled(4)], to, group="g", checkpoint=checkpoint).rows == 4
     assert not lock.exists()
+    assert ("taken over" in caplog.text) is bool(said) and said in caplog.text
+
+
+def test_a_lock_that_was_taken_over_is_left_to_the_other_run(spark: Any, tmp_path: Path) -> None:
+    files = ArchiveFiles(spark, str(tmp_path))
+    with locked(files, "lock", PipelineError, takes_over=True):
+        files.delete("lock")
+        assert files.create("lock", "of the other run")
+    assert files.read("lock") == "of the other run"
 
 
 def test_a_checkpoint_that_cannot_be_made_is_named(spark: Any, server: Server, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def archive(
     def refused(told: str) -> PipelineError:
         return PipelineError(f"{to} is being filled from the same queues, with the checkpoint {checkpoint}, by {told}")
 
-    with locked(position, _LOCK, refused):
+    with locked(position, _LOCK, refused, takes_over=True):
         for kept, log in ((position, ""), (files, DELTA_LOG)):
             _remove_incomplete(kept, log)
         frame = server.stream(spark, **_stream_options(server, queues, source, group, batch_rows))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -17,15 +18,21 @@ from pathlib import Path
 from openmsmq.spark.jobs.files import ArchiveFiles
 from openmsmq.spark.jobs.session import PipelineError
 
+logger = logging.getLogger(__name__)
+
 
 @contextmanager
-def locked(files: ArchiveFiles, name: str, refused: Callable[[str], PipelineError]) -> Iterator[None]:
+def locked(
+    files: ArchiveFiles, name: str, refused: Callable[[str], PipelineError], *, takes_over: bool = False
+) -> Iterator[None]:
     """Hold a lock.
 
     Args:
         files: the directory with the lock.
         name: name of the lock file.
         refused: makes the error from the rest of its sentence: who holds the lock, and what to do if nobody does.
+        takes_over: replace the lock of another machine, whose process may have ended without removing it. Only for work
+            that fails if it is overtaken.
 
     Raises:
         PipelineError: another process holds the lock, or another thread of this one.
@@ -34,20 +41,25 @@ def locked(files: ArchiveFiles, name: str, refused: Callable[[str], PipelineErro
     pid = os.getpid()
     own = json.dumps({"host": socket.gethostname(), "pid": pid, "since": now, "start": _start_of(pid)})
     while not files.create(name, own):
-        _remove_stale(files, name, refused)
+        _remove_stale(files, name, refused, takes_over)
     try:
         yield
     finally:
-        files.delete(name)
+        with suppress(FileNotFoundError):  # removed by mistake, or taken over
+            if files.read(name) == own:
+                files.delete(name)
 
 
-def _remove_stale(files: ArchiveFiles, name: str, refused: Callable[[str], PipelineError]) -> None:
+def _remove_stale(files: ArchiveFiles, name: str, refused: Callable[[str], PipelineError], takes_over: bool) -> None:
     """Remove the lock if its process has ended. A second lock, whose name depends on the contents of the first one, is
     held meanwhile: otherwise, a process that has read the stale lock could remove the next one. Raises the error of
     `refused`."""
     with suppress(FileNotFoundError):  # removed by its process
         held = files.read(name)
         holder, has_ended = _holder_of(held)
+        if has_ended is None and takes_over:
+            logger.warning("%s is taken over from %s; if that one still runs, it fails", files.path(name), holder)
+            has_ended = True
         removing = f"{name}-{hashlib.sha256(held.encode()).hexdigest()[:16]}"
         if not has_ended or not files.create(removing, ""):
             raise refused(
@@ -60,13 +72,13 @@ def _remove_stale(files: ArchiveFiles, name: str, refused: Callable[[str], Pipel
             files.delete(removing)
 
 
-def _holder_of(lock: str) -> tuple[str, bool]:
-    """Return the process that holds the lock, and whether it has ended, which is only known on its machine."""
+def _holder_of(lock: str) -> tuple[str, bool | None]:
+    """Return the process that holds the lock, and whether it has ended: None for one of another machine."""
     try:
         holder = json.loads(lock)
         named = f"process {holder['pid']} of {holder['host']} since {holder['since']}"
         if holder["host"] != socket.gethostname():
-            return named, False
+            return named, None
         start = _start_of(holder["pid"])
         return named, not start or start != holder.get("start", start)
     except (ValueError, KeyError, TypeError):
