@@ -218,28 +218,21 @@ def test_what_does_not_fit_is_refused_before_a_job_begins(
     assert problem["errors"][0]["pointer"] == pointer and len(client.get("/jobs")["jobs"]) == before
 
 
-def test_a_job_ends_when_its_user_may_no_longer_log_in(own: FreshDaemon) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(lambda users: users.set_password("bob", "another"), "login"),
+     (lambda users: users.set_role("bob", Role.MONITOR), "bob has lost the role operator")],
+)  # fmt: skip
+def test_a_job_ends_when_its_user_may_no_longer_run_it(own: FreshDaemon, change: Any, said: str) -> None:
     client, bob = own.client, Client(own.daemon, "bob")
     source, _ = pair(client, "job-login")
     fill(own.daemon, "job-login", MANY)
     job = start(bob, source, act="copy", all=True, to="job-login-to")
     paused(client, job)
-    own.users.set_password("bob", "another")
+    change(own.users)
     client.act("POST", f"/jobs/{job}/resume")
     done = ended(client, job)
-    assert done["state"] == "failed" and "login" in done["detail"] and done["done"] < MANY
-
-
-def test_a_job_ends_when_its_user_loses_the_role(own: FreshDaemon) -> None:
-    client, bob = own.client, Client(own.daemon, "bob")
-    source, _ = pair(client, "job-role")
-    fill(own.daemon, "job-role", MANY)
-    job = start(bob, source, act="copy", all=True, to="job-role-to")
-    paused(client, job)
-    own.users.set_role("bob", Role.MONITOR)
-    client.act("POST", f"/jobs/{job}/resume")
-    done = ended(client, job)
-    assert done["state"] == "failed" and "bob has lost the role operator" in done["detail"] and done["done"] < MANY
+    assert done["state"] == "failed" and said in done["detail"] and done["done"] < MANY
 
 
 # -- restarts ------------------------------------------------------------------------------------------------------

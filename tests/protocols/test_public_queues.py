@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from openmsmq.directory.connection import DirectoryConnection
-from openmsmq.directory.embedded import EmbeddedDirectory
-from openmsmq.directory.provider import DirectoryNotConnected, MachineRecord, QueueRecord
+from openmsmq.directory.provider import QueueRecord
 from openmsmq.interfaces.ms_mqmp import OBJECT_FORMAT
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model import names, security
-from openmsmq.model.constants import Access, PropId, QueueAccessMask, Share, VarType
-from openmsmq.model.default_descriptors import default_machine_security, default_queue_security
+from openmsmq.model.constants import PropId, QueueAccessMask, Share, VarType
+from openmsmq.model.default_descriptors import default_queue_security
 from openmsmq.model.errors import HResult as H
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
@@ -28,103 +26,24 @@ from openmsmq.queueing import locations
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.machine import MachineLimits
-from protocols.clients import Client, Pending, Server, object_format, queue_format, text_variant
-from queueing.world import ALICE, BOB, MACHINE, World
-
-OWN = UUID(bytes_le=MACHINE.identifier)
-ELSEWHERE = MachineRecord(
-    UUID(int=99), "ELSEWHERE", ("elsewhere.example.com",), security=default_machine_security().pack()
+from protocols.clients import Client, Server, queue_format, text_variant
+from protocols.with_directory import (
+    ELSEWHERE,
+    OWN,
+    RECEIVE,
+    SEND,
+    Run,
+    ServerWithDirectory,
+    answered,
+    public,
 )
-RECEIVE, SEND = Access.RECEIVE, Access.SEND
-
-
-class UnreliableDirectory:
-    """A directory that the test makes unavailable or slow."""
-
-    def __init__(self, path: Path) -> None:
-        self._real = EmbeddedDirectory(path)
-        self.away, self.seconds = False, 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        operation = getattr(self._real, name)
-
-        async def call(*arguments: Any) -> Any:
-            await asyncio.sleep(self.seconds)
-            if self.away and name != "close":
-                raise DirectoryNotConnected("pulled")
-            return await operation(*arguments)
-
-        return call
-
-
-class ServerWithDirectory:
-    """A queue manager with a directory, in which another machine is registered."""
-
-    def __init__(self, path: Path) -> None:
-        self.server = Server()
-        self.world: World = self.server.world
-        self.provider = UnreliableDirectory(path)
-        self.connection = DirectoryConnection(self.provider, time_limit=5.0)  # type: ignore[arg-type]
-        self.public = PublicQueues(self.world.manager, self.connection)
-        self.server.environment.directory = self.connection
-        self.server.environment.public_queues = self.public
-        self.registry = self.world.registry
-
-    async def ready(self) -> ServerWithDirectory:
-        await self.public.synchronize()
-        await self.provider.register_machine(ELSEWHERE)
-        return self
-
-    async def elsewhere(self, name: str = "far", **more: Any) -> QueueRecord:
-        found: QueueRecord = await self.provider.create_queue(
-            QueueRecord(uuid4(), ELSEWHERE.identifier, f"ELSEWHERE\\{name}", **more)
-        )
-        return found
-
-    def start_open(self, client: Client, name: object, access: int = RECEIVE, **more: Any) -> Pending:
-        given = {"hRemoteQueue": 0, "lplpRemoteQueueName": None, "dwpQueue": 0, "dwpRemoteContext": 0, **more}
-        return client.start(
-            "rpc_QMOpenQueueInternal", pQueueFormat=queue_format(str(name)), dwDesiredAccess=access, dwShareMode=0,
-            lpClientName="", pLicGuid=bytes(16), dwRemoteProtocol=0, **given,
-        )  # fmt: skip
-
-
-async def answered(here: ServerWithDirectory, pending: Pending) -> Any:
-    """Return the response once its change is durable."""
-    for _ in range(2000):
-        here.server.sync()
-        if pending.over:
-            return pending.response
-        await asyncio.sleep(0.002)
-    raise TimeoutError
-
-
-Run = Callable[[Callable[[ServerWithDirectory], Coroutine[Any, Any, None]]], None]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    def start(test: Callable[[ServerWithDirectory], Coroutine[Any, Any, None]]) -> None:
-        async def whole() -> None:
-            here = await ServerWithDirectory(tmp_path / "directory.sqlite").ready()
-            try:
-                await test(here)
-            finally:
-                await here.connection.close()
-
-        asyncio.run(whole())
-
-    return start
+from queueing.world import ALICE, BOB, MACHINE
 
 
 async def refused(work: Coroutine[Any, Any, Any]) -> int:
     with pytest.raises(MsmqError) as caught:
         await work
     return caught.value.hresult
-
-
-def public(record: QueueRecord) -> names.PublicFormatName:
-    return names.PublicFormatName(record.identifier)
 
 
 # -- creating, changing, deleting --------------------------------------------------------------------------------------
@@ -331,60 +250,6 @@ def test_without_the_directory_objects_are_read_locally_and_changes_are_refused(
     run(test)
 
 
-def test_names_of_a_queue_of_another_machine_are_those_of_that_machine(run: Run) -> None:
-    async def test(here: ServerWithDirectory) -> None:
-        far = await here.elsewhere(security=default_queue_security(ALICE.sid).pack())
-        near = await here.public.create(".\\near", {}, ALICE)
-
-        async def directory_path(identifier: UUID) -> str:
-            return f"LDAP://CN={identifier}"
-
-        here.provider._real.directory_path = directory_path  # type: ignore[method-assign]
-        client = here.server.client()
-        wanted = [PropId.PROPID_Q_PATHNAME, PropId.PROPID_Q_PATHNAME_DNS, PropId.PROPID_Q_ADS_PATH]
-
-        async def names_of(record: QueueRecord) -> list[str | None]:
-            pending = client.start(
-                "R_QMGetObjectProperties", pObjectFormat=OBJECT_FORMAT(1, queue_format(str(public(record)))), cp=3,
-                aProp=[*wanted], apVar=[PROPVARIANT(vt=VarType.VT_NULL)] * 3,
-            )  # fmt: skip
-            return [variant.pwszVal for variant in (await answered(here, pending)).apVar]
-
-        assert await names_of(far) == [
-            "ELSEWHERE\\far", "elsewhere.example.com\\far", f"LDAP://CN={far.identifier}"
-        ]  # fmt: skip
-        assert await names_of(near) == ["HERE\\near", "here.example.com\\near", f"LDAP://CN={near.identifier}"]
-        here.provider.away = True
-        assert await names_of(near) == ["HERE\\near", "here.example.com\\near", ""]
-
-    run(test)
-
-
-def test_times_after_2038_are_shown_as_the_last_one(run: Run) -> None:
-    async def test(here: ServerWithDirectory) -> None:
-        here.world.now = 2_208_988_800_000  # 2040
-        client = here.server.client()
-        assert client.create().result == H.MQ_OK
-        answer = client.call(
-            "R_QMGetObjectProperties", pObjectFormat=object_format("q"), cp=2,
-            aProp=[PropId.PROPID_Q_CREATE_TIME, PropId.PROPID_Q_MODIFY_TIME], apVar=[PROPVARIANT(vt=1)] * 2,
-        )  # fmt: skip
-        assert [variant.lVal for variant in answer.apVar] == [0x7FFFFFFF] * 2
-
-    run(test)
-
-
-def test_a_path_name_among_the_properties_repeats_that_of_the_queue(run: Run) -> None:
-    async def test(here: ServerWithDirectory) -> None:
-        with pytest.raises(MsmqError) as refused:
-            await here.public.create(".\\one", {PropId.PROPID_Q_PATHNAME: ".\\two"}, ALICE)
-        assert refused.value.hresult == H.MQ_ERROR_ILLEGAL_PROPERTY_VALUE
-        assert not here.registry.public
-        await here.public.create(".\\one", {PropId.PROPID_Q_PATHNAME: "HERE\\ONE"}, ALICE)
-
-    run(test)
-
-
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 
@@ -401,32 +266,6 @@ def test_a_remote_queue_opens_for_sending_and_is_redirected_for_reading(run: Run
         assert len(outgoing) == 1
         read = await answered(here, here.start_open(client, public(record), RECEIVE, lplpRemoteQueueName=""))
         assert (read.result, read.lplpRemoteQueueName) == (H.MQ_OK, "ELSEWHERE\\far")
-
-    run(test)
-
-
-@pytest.mark.parametrize("direct", [False, True])
-def test_a_queue_that_another_machine_has_just_created_here_is_opened(run: Run, direct: bool) -> None:
-    async def test(here: ServerWithDirectory) -> None:
-        guarded = default_queue_security(ALICE.sid).pack()
-        made = [
-            await here.provider.create_queue(QueueRecord(uuid4(), OWN, f"HERE\\{name}", security=guarded))
-            for name in ("first", "second", "third")
-        ]
-        by_path = ["DIRECT=OS:.\\first", "DIRECT=OS:.\\second", "DIRECT=OS:.\\third"]
-        first, second, third = by_path if direct else [str(public(record)) for record in made]
-        client = here.server.client()
-        for name, access in ((first, RECEIVE), (second, SEND)):
-            opened = await answered(here, here.start_open(client, name, access))
-            assert opened.result == H.MQ_OK, name
-        remote = client.start(
-            "R_QMOpenRemoteQueue", pQueueFormat=queue_format(third), dwCallingProcessID=0, dwDesiredAccess=RECEIVE,
-            dwShareMode=0, pLicGuid=bytes(16), dwMQS=0,
-        )  # fmt: skip
-        assert (await answered(here, remote)).result == H.MQ_OK
-        assert {queue.name for queue in here.registry.public.values()} == {"first", "second", "third"}
-        missing = await answered(here, here.start_open(client, "DIRECT=OS:.\\missing", RECEIVE))
-        assert missing.result == H.MQ_ERROR_QUEUE_NOT_FOUND
 
     run(test)
 
@@ -649,28 +488,3 @@ def test_without_a_directory_nothing_is_looked_up() -> None:
     assert client.open(f"DL={uuid4()}", SEND).result == H.MQ_ERROR_NO_DS
     assert client.open(f"PUBLIC={uuid4()}", SEND).result == H.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
     assert client.open(f"PUBLIC={uuid4()}", RECEIVE).result == H.MQ_ERROR_QUEUE_NOT_FOUND
-
-
-def test_a_message_for_a_queue_that_has_just_been_created_here_finds_it(run: Run) -> None:
-    async def test(here: ServerWithDirectory) -> None:
-        guarded = default_queue_security(ALICE.sid).pack()
-        record = await here.provider.create_queue(QueueRecord(uuid4(), OWN, "HERE\\first", security=guarded))
-        await here.provider.create_queue(QueueRecord(uuid4(), OWN, "HERE\\second", security=guarded))
-        far = await here.elsewhere()
-        for name, queue in (
-            (str(public(record)), "first"), ("DIRECT=OS:.\\second", "second"), ("DIRECT=OS:.\\third", ""),
-            (str(public(far)), ""),
-        ):  # fmt: skip
-            parsed = names.parse_format_name(name)
-            looking = here.public.find(parsed)
-            assert looking is not None
-            await looking
-            assert (here.registry.local_queue(parsed) is not None) is bool(queue)
-            assert here.public.find(parsed) is None, "it was asked for a moment ago"
-        assert {queue.name for queue in here.registry.public.values()} == {"first", "second"}
-        here.provider.away = True
-        looking = here.public.find(names.PublicFormatName(uuid4()))
-        assert looking is not None
-        await looking
-
-    run(test)

@@ -11,7 +11,7 @@ import pytest
 from openmsmq.server.config import ConfigurationError
 from openmsmq.server.directory import connect_to_directory, synchronize
 from openmsmq.server.loading import load
-from protocols.test_public_queues import OWN, ServerWithDirectory
+from protocols.with_directory import OWN, ServerWithDirectory
 from queueing.world import ALICE
 
 
