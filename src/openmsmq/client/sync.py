@@ -93,9 +93,9 @@ def connect(
     PKT_INTEGRITY, but PKT_PRIVACY for RemoteRead, which servers require); otherwise they are anonymous. With
     `kerberos`, they are authenticated with a ticket: True for the ticket cache of the environment and the service
     `host/` plus `host`, which must be the name of the server in the domain; KerberosCredentials for another cache or
-    service. `timeout` limits the connect, in seconds. If the connection is lost later, a call is retried for up to
-    `reconnect_seconds`, provided that it was not sent or is idempotent. The connection is closed if the server's
-    machine acknowledges no TCP data for `dead_peer_seconds`. Raises RpcConnectionError, AuthenticationError,
+    service. `timeout` limits the connect and each bind, in seconds. If the connection is lost later, a call is retried
+    for up to `reconnect_seconds`, provided that it was not sent or is idempotent. The connection is closed if the
+    server's machine acknowledges no TCP data for `dead_peer_seconds`. Raises RpcConnectionError, AuthenticationError,
     LoginRefused for a wrong user or password, CallerRefused if the server accepts no anonymous callers,
     KerberosUnavailable, and ValueError if both a user and a ticket are given.
     """
