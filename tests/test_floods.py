@@ -175,47 +175,29 @@ def objects() -> None:
     budget.take(KNOWN)
 
 
-class Transport:
-    """Transport of an HTTP connection."""
-
-    def __init__(self, address: str) -> None:
-        self.address, self.aborted = address, False
-
-    def get_extra_info(self, name: str) -> Any:
-        return (self.address, 1) if name == "peername" else None
-
-    def abort(self) -> None:
-        self.aborted = True
-
-
 def http_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
     monkeypatch.setattr(BoundedProtocol, "open_connections", set())
     monkeypatch.setattr(BoundedProtocol, "peers", type(BoundedProtocol.peers)())
-    monkeypatch.setattr(H11Protocol, "connection_made", lambda *_: None)
-    monkeypatch.setattr("openmsmq.console.bounded.logger.warning", lambda *_: None)
 
     class Clock:
         def time(self) -> float:
             return 0.0
 
-    def connect(address: str) -> Transport:
-        protocol, transport = BoundedProtocol.__new__(BoundedProtocol), Transport(address)
+    def connect(address: str) -> bool:
+        protocol = BoundedProtocol.__new__(BoundedProtocol)
         protocol.loop = Clock()  # type: ignore[assignment]
-        protocol.connection_made(transport)  # type: ignore[arg-type]
-        return transport
+        return protocol.admit(address)
 
-    local = [connect(KNOWN) for _ in range(3)]
+    assert all(connect(KNOWN) for _ in range(3))
     for _ in range(SOURCES // 2):
         connect(STRANGER)
     assert BoundedProtocol.peers[STRANGER] == web_limits.CONNECTIONS_PER_PEER
-    assert not connect(KNOWN).aborted, "one host leaves room for others"
+    assert connect(KNOWN), "one host leaves room for others"
     for number, address in sources():
         if number > SOURCES // 2:
             connect(address)
     assert len(BoundedProtocol.open_connections) == web_limits.CONNECTIONS
-    assert not any(each.aborted for each in local)
+    assert BoundedProtocol.peers[KNOWN] == 4
 
 
 def http_sessions() -> None:
