@@ -143,3 +143,29 @@ def test_what_root_restores_belongs_to_the_owner_of_the_data_directory(tmp_path:
     checked("restore", str(tmp_path / "backup"), "--data-dir", str(target))
     owners = {(path.stat().st_uid, path.stat().st_gid) for path in target.rglob("*")}
     assert owners == {(4711, 4712)}
+
+
+def test_a_daemon_does_not_start_with_a_backup_that_was_not_restored_completely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Daemon(tmp_path / "data") as daemon, daemon.connect() as qm:
+        qm.create_queue(KEPT)
+        checked("backup", str(tmp_path / "backup"), "--data-dir", str(daemon.directory), **at(daemon))
+    copied, names = backup._copy_file, []
+
+    def interrupted(source: Path, target: Path) -> None:
+        names.append(target.name)
+        if len(names) > 2:
+            raise KeyboardInterrupt
+        copied(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backup, "_copy_file", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            backup.restore(tmp_path / "backup", tmp_path / "restored")
+    ended = invoke("serve", "--data-dir", str(tmp_path / "restored"))
+    assert ended.code == 2 and "the restore of a backup was interrupted: empty the directory" in ended.stderr
+    backup.restore(tmp_path / "backup", tmp_path / "again")
+    assert not (tmp_path / "again" / "restoring").exists()
+    with Daemon(tmp_path / "again") as again, again.connect() as qm:
+        assert qm.counts(KEPT)["message_count"] == 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from openmsmq.admin.editing import MessageEdits
-from openmsmq.admin.queues import is_transactional
+from openmsmq.admin.queues import demand_certain, is_transactional
 from openmsmq.admin.selection import Action
 from openmsmq.client.dead_letters import REMOVED, Forwarding
 from openmsmq.client.sync import Cursor, QueueManager
@@ -40,6 +40,8 @@ def action(qm: QueueManager, deed: MessageAction, edit: Edit | None = None) -> I
     """Yield a function that performs an action on the message at a cursor and returns how it did so. `edit` changes the
     message to send, before the changes of the action."""
     goes_in = deed.in_transaction or (deed.to is not None and is_transactional(qm, deed.to))
+    if deed.act == "move" and deed.to is not None:
+        demand_certain(qm, deed.to, in_transaction=goes_in)
     both = deed.to is not None and goes_in and all(is_transactional(qm, queue) for queue in deed.queues)
     with Forwarding(qm) as forwarding:
 

@@ -24,7 +24,7 @@ from openmsmq.admin.web_address import ADDRESS_FILE
 from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.store import OsVfs, StoreError, fsck
 from openmsmq.store.copying import copy_log
-from openmsmq.store.incarnation import RESTORED
+from openmsmq.store.incarnation import RESTORED, RESTORING
 from openmsmq.store.ownership import is_of_store, log_directory
 
 MANIFEST: Final = "backup.json"
@@ -102,11 +102,13 @@ def restore(backup: Path, data_dir: Path) -> BackupSummary:
     """
     manifest = _verified(backup)
     _make_empty(data_dir)
+    write_private(data_dir / RESTORING, b"A restore has begun and not ended: empty the directory, and restore again.\n")
     for name in manifest["files"]:
         (data_dir / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _copy_file(backup / name, data_dir / name)
     write_private(data_dir / RESTORED, f"{secrets.token_hex(16)}\n".encode())
     _give_to_owner(data_dir)
+    (data_dir / RESTORING).unlink()
     return _summary(manifest)
 
 

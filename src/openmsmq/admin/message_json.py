@@ -28,6 +28,9 @@ def to_json(message: Message) -> dict[str, Any]:
     return result
 
 
+_KINDS = {"int": (int, "a whole number"), "str": (str, "text"), "bool": (bool, "true or false")}
+
+
 def from_json(values: Mapping[str, Any]) -> Message:
     """Convert the result of `to_json` to a message; the additional members for readers are ignored. Raises ValueError
     that names an unknown or malformed property."""
@@ -45,5 +48,8 @@ def from_json(values: Mapping[str, Any]) -> Message:
                 value = base64.b64decode(value, validate=True)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{name}: {error}") from None
+        kind, allowed = _KINDS.get(str(known[name].type), (object, ""))
+        if type(value) is not kind and kind is not object:
+            raise ValueError(f"{name} is {value!r}, allowed: {allowed}")
         properties[name] = value
     return Message(**properties)

@@ -25,6 +25,36 @@ def is_transactional(qm: QueueManager, path: str) -> bool:
         return _takes_transactions(qm, path)
 
 
+def is_elsewhere(qm: QueueManager, path: str) -> bool:
+    """Whether a name is of a queue of another machine."""
+    try:
+        return bool(qm.management(path)["location"] == "REMOTE")
+    except AccessDenied:
+        return False
+    except QueueNotFound:  # nothing was sent to it yet, or it is missing
+        pass
+    try:
+        qm.properties(path, "path_name")
+    except UNANSWERED:
+        raise
+    except (QueueNotFound, AccessDenied):
+        return False
+    except MsmqError:  # of a name that this queue manager has no object for
+        return True
+    return True  # a public queue, which the directory knows
+
+
+def demand_certain(qm: QueueManager, to: str, *, in_transaction: bool) -> None:
+    """Check that messages can be removed as soon as they were sent to a queue. Another machine may refuse a message
+    without a trace, unless it is sent in a transaction: then it becomes a dead letter. Raises MsmqError."""
+    if not in_transaction and is_elsewhere(qm, to):
+        raise MsmqError(
+            HResult.MQ_ERROR_UNSUPPORTED_OPERATION,
+            f"{to} is on another machine, which may refuse messages after they were removed here: give --transaction "
+            "if it is transactional; `openmsmq forward to` moves messages to any queue, and waits for each to arrive",
+        )
+
+
 def missing(qm: QueueManager, names: Iterable[str]) -> list[str]:
     """Return the names of queues of this queue manager that do not exist. Queues of other machines are not checked."""
     return [name for name in dict.fromkeys(names) if _is_missing(qm, name)]

@@ -5,6 +5,7 @@ Neither guesses: a file that does not fit is an error, and no file is changed.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 from collections import Counter
@@ -77,6 +78,20 @@ def _document(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+@contextmanager
+def alone(file: Path, mode: str) -> Iterator[None]:
+    """Lock a file, opened with `mode`, against other exports and imports. Raises MessageFileError if another command
+    has it."""
+    with file.open(mode) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MessageFileError(f"{file}: another export or import uses it; wait for its end") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
 
 
 class MessageImport:

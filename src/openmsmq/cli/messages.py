@@ -14,7 +14,7 @@ import click
 
 from openmsmq.admin.message_json import to_json
 from openmsmq.admin.naming import path_of
-from openmsmq.admin.queues import is_transactional
+from openmsmq.admin.queues import demand_certain, is_transactional
 from openmsmq.cli.connection import (
     Address,
     connect,
@@ -24,7 +24,7 @@ from openmsmq.cli.connection import (
     protocol_option,
     server_options,
 )
-from openmsmq.cli.message_files import Export, MessageImport
+from openmsmq.cli.message_files import Export, MessageImport, alone
 from openmsmq.cli.numbers import COUNT, LIFETIME, PORT, SECONDS
 from openmsmq.cli.output import echo, json_option, output_file, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
@@ -243,18 +243,29 @@ def _write(message: Message, number: int, body_only: bool, as_json: bool) -> Non
         show_message(message, number, as_json)
 
 
+_transaction_option = click.option(
+    "--transaction", is_flag=True, help="Send in transactions; for a transactional queue of another machine."
+)
+
+
 @click.command()
 @click.argument("source")
 @click.argument("target")
 @click.option("--move", is_flag=True, help="Remove the messages from SOURCE after they are in TARGET.")
+@_transaction_option
 @json_option
 @connected
-def copy(qm: QueueManager, source: str, target: str, move: bool, as_json: bool) -> None:
-    """Copy all messages of one queue to another, with their properties."""
+def copy(qm: QueueManager, source: str, target: str, move: bool, transaction: bool, as_json: bool) -> None:
+    """Copy all messages of one queue to another, with their properties.
+
+    To a queue of another machine, --move requires --transaction, because that machine may refuse messages; `forward to`
+    moves messages to a queue that is not transactional.
+    """
     source, target = path_of(source), path_of(target)
     wanted = qm.counts(source)["message_count"]
-    transactional = is_transactional(qm, target)
+    transactional = transaction or is_transactional(qm, target)
     if move:
+        demand_certain(qm, target, in_transaction=transactional)
         copied = _move_all(qm, source, target, wanted, transactional)
     else:
         with qm.open(source, "peek") as incoming, qm.open(target, "send") as outgoing:
@@ -304,6 +315,11 @@ def export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protoc
     """
     if resume and file is None:
         raise click.UsageError("--resume requires FILE")
+    with nullcontext() if file is None else alone(file, "ab"):
+        _export(qm, queue, file, resume, protocol)
+
+
+def _export(qm: QueueManager, queue: str, file: Path | None, resume: bool, protocol: ProtocolWord) -> None:
     written = Export(file) if resume and file is not None else None
     total = _count(qm, path_of(queue))
     count = skipped = 0
@@ -344,9 +360,10 @@ def _count(qm: QueueManager, path: str) -> int | None:
 @click.argument("queue")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--restart", is_flag=True, help="Start from the beginning instead of resuming an interrupted import.")
+@_transaction_option
 @json_option
 @connected
-def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bool) -> None:
+def import_(qm: QueueManager, queue: str, file: Path, restart: bool, transaction: bool, as_json: bool) -> None:
     """Send the messages of a file that `export` wrote.
 
     Progress is stored in FILE.progress. An interrupted import resumes if the queue, the queue manager and the lines
@@ -355,12 +372,12 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, as_json: bo
     again: at most 64, or 200 in a transaction.
     """
     target = path_of(queue)
-    source = MessageImport(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
-    with qm.open(target, "send") as opened:
-        transactional = is_transactional(qm, target)
+    with alone(file, "rb"), qm.open(target, "send") as opened:
+        source = MessageImport(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
+        transactional = transaction or is_transactional(qm, target)
         left = source.total - source.done
         count = _send_all(qm, opened, source.messages(), left, transactional, "importing", source.name, source.remember)
-    source.finish()
+        source.finish()
     skipped = f"; {source.done} had already been imported" if source.done else ""
     document = {"imported": count, "skipped": source.done, "queue": target}
     report(as_json, f"imported {counted(count, 'message')} into {target}{skipped}", document, err=True)

@@ -59,6 +59,7 @@ from openmsmq.server.supervision import FENCED, Supervision
 from openmsmq.server.tracing import Traces
 from openmsmq.server.web import WebServer
 from openmsmq.store import Store, StoreError, StoreFailed, StoreFenced, StoreFull
+from openmsmq.store.incarnation import RESTORING
 from openmsmq.store.uring_sync import UringSync
 
 logger = logging.getLogger(__name__)
@@ -68,12 +69,18 @@ class Daemon:
     """One queue manager and its listeners; see `serve`."""
 
     def __init__(self, configuration: Configuration) -> None:
-        """Open the store and recover. Raises as `Store.open`, and KeyringError if keys can't be read."""
+        """Open the store and recover. Raises as `Store.open`, KeyringError if keys can't be read, and
+        ConfigurationError."""
         self.configuration = configuration
         self.failure: BaseException | None = None
         started = time.monotonic()
         set_malloc_thresholds()
         configuration.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if (configuration.data_dir / RESTORING).exists():
+            raise ConfigurationError(
+                f"{configuration.data_dir}: the restore of a backup was interrupted: empty the directory, and restore "
+                "again"
+            )
         self._background = ThreadPoolExecutor(1, "segments")
         self.store = Store.open(
             configuration.data_dir / "store", background=self._background.submit, take_over=configuration.take_over

@@ -11,6 +11,7 @@ from openmsmq.store.log import Store
 
 #: File in the data directory: random text of the last restore.
 RESTORED: Final = "restored"
+RESTORING: Final = "restoring"  # while a backup is being restored
 
 
 def incarnation(store: Store) -> str:

@@ -1,0 +1,94 @@
+"""Commands that move messages: one at a time on a file, and not to where they may vanish."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import at, invoke
+from daemon import Daemon
+from openmsmq.admin.message_json import from_json, to_json
+from openmsmq.model.message import Message
+
+Run = Callable[..., str]
+ELSEWHERE = "DIRECT=OS:elsewhere\\private$\\q"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with Daemon(tmp_path_factory.mktemp("moving") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def run(service: Daemon, tmp_path: Path) -> Run:
+    def call(*arguments: str, code: int = 0) -> str:
+        ended = invoke(*arguments, directory=tmp_path, **at(service))
+        assert ended.code == code, (arguments, *ended)
+        return ended.stdout if code == 0 else ended.stderr
+
+    return call
+
+
+@pytest.mark.parametrize("options", [(), ("--transactional",)])
+def test_messages_are_not_moved_to_another_machine_that_may_refuse_them(run: Run, options: tuple[str, ...]) -> None:
+    name = f"far{len(options)}"
+    run("queue", "create", name, *options)
+    run("send", name, "kept", *["--transaction" for _ in options])
+    for attempt in (("copy", "--move", name, ELSEWHERE), ("msg", "move", name, "--to-queue", ELSEWHERE, "--all")):
+        said = run(*attempt, code=1)
+        assert "is on another machine, which may refuse messages" in said and "openmsmq forward to" in said
+    assert len(run("peek", name, "--json").splitlines()) == 1
+    assert "moved 1 message" in run("copy", "--move", name, ELSEWHERE, "--transaction")
+    assert run("peek", name, "--json") == ""
+
+
+def test_messages_are_moved_between_queues_of_this_machine_by_any_name(run: Run) -> None:
+    run("queue", "create", "near")
+    run("queue", "create", "nearer")
+    run("send", "near", "x")
+    assert "moved 1 message" in run("copy", "--move", "near", "DIRECT=OS:localhost\\private$\\nearer")
+    run("msg", "move", "nearer", "--to-queue", "near", "--all")
+    assert len(run("peek", "near", "--json").splitlines()) == 1
+
+
+def test_a_file_of_messages_is_used_by_one_command_at_a_time(run: Run, tmp_path: Path) -> None:
+    run("queue", "create", "filed")
+    run("send", "filed", "x")
+    run("export", "filed", "file.jsonl")
+    written = (tmp_path / "file.jsonl").read_text()
+    with (tmp_path / "file.jsonl").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for attempt in (("import", "filed", "file.jsonl"), ("export", "filed", "file.jsonl"),
+                        ("export", "filed", "file.jsonl", "--resume")):  # fmt: skip
+            assert "another export or import uses it; wait for its end" in run(*attempt, code=1)
+    assert (tmp_path / "file.jsonl").read_text() == written
+    assert len(run("peek", "filed", "--json").splitlines()) == 1
+    run("import", "filed", "file.jsonl")
+    assert len(run("peek", "filed", "--json").splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [("label", None, "text"), ("label", 5, "text"), ("priority", "a", "a whole number"),
+     ("priority", True, "a whole number"), ("body", 5, ""), ("identifier", 5, "")],
+)  # fmt: skip
+def test_a_member_of_the_wrong_type_is_named_with_its_line_and_nothing_is_sent_twice(
+    run: Run, tmp_path: Path, name: str, value: Any, allowed: str
+) -> None:
+    good = to_json(Message(b"x"))
+    with pytest.raises(ValueError, match=f"{name}.*{allowed}"):
+        from_json({**good, name: value})
+    queue = f"typed-{name}-{value}"
+    run("queue", "create", queue)
+    lines = [json.dumps(good), json.dumps(good), json.dumps({**good, name: value})]
+    (tmp_path / "file.jsonl").write_text("\n".join(lines))
+    assert "file.jsonl, line 3:" in run("import", queue, "file.jsonl", code=1)
+    (tmp_path / "file.jsonl").write_text("\n".join([*lines[:2], lines[0]]))
+    run("import", queue, "file.jsonl")
+    assert len(run("peek", queue, "--json").splitlines()) == 3
