@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 from openmsmq.model.message import Message
 
@@ -28,7 +28,8 @@ def to_json(message: Message) -> dict[str, Any]:
     return result
 
 
-_KINDS = {"int": (int, "a whole number"), "str": (str, "text"), "bool": (bool, "true or false")}
+_NUMBER: Final = "a whole number"
+_KINDS: Final = {"int": (int, _NUMBER), "str": (str, "text"), "bool": (int, "true or false")}
 
 
 def from_json(values: Mapping[str, Any]) -> Message:
@@ -49,7 +50,7 @@ def from_json(values: Mapping[str, Any]) -> Message:
         except (ValueError, TypeError) as error:
             raise ValueError(f"{name}: {error}") from None
         kind, allowed = _KINDS.get(str(known[name].type), (object, ""))
-        if type(value) is not kind and kind is not object:
+        if not isinstance(value, kind) or (allowed == _NUMBER and isinstance(value, bool)):
             raise ValueError(f"{name} is {value!r}, allowed: {allowed}")
         properties[name] = value
     return Message(**properties)
