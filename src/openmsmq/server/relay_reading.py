@@ -14,14 +14,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
-from openmsmq.client import qm2qm, remote_read
-from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, ProtocolUnavailable
+from openmsmq.client import operations, qm2qm, remote_read
+from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, ProtocolUnavailable, answered
 from openmsmq.client.open_queue import OpenQueue, TakenMessage
 from openmsmq.client.runner import Runner
 from openmsmq.model.constants import Access
-from openmsmq.model.errors import BindError, MsmqError, ReceiveTimeout, RpcConnectionError
+from openmsmq.model.errors import BindError, HResult, MsmqError, ReceiveTimeout, RpcConnectionError
 from openmsmq.model.message import Message
+from openmsmq.queueing.machine import Machine
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue
 from openmsmq.relaying.records import put_progress
@@ -60,14 +62,14 @@ def is_away(error: BaseException) -> bool:
 
 
 @asynccontextmanager
-async def opened(source: RelaySource, name: str, identifier: bytes) -> AsyncIterator[tuple[Runner, OpenQueue]]:
-    """Open a queue of another machine for two-phase receives. `name` is its format name, `identifier` the GUID of this
-    client for the other machine. Yields the connection and the queue. Raises the exceptions of calls, and
-    TimeoutError."""
+async def opened(relay: Relay, source: RelaySource, here: Machine) -> AsyncIterator[tuple[Runner, OpenQueue]]:
+    """Open the queue at the other machine for two-phase receives. Yields the connection and the queue. Raises the
+    exceptions of calls, TimeoutError, and MsmqError if the connection leads to `here`."""
     runner = Runner(source.host, source.port, source.security)
     try:
         async with asyncio.timeout(OPENING):
-            queue = await _open(runner, name, identifier)
+            await check_is_other(runner, relay.definition.host, here)
+            queue = await _open(runner, str(relay.remote_name), here.identifier)
         try:
             yield runner, queue
         finally:
@@ -76,6 +78,26 @@ async def opened(source: RelaySource, name: str, identifier: bytes) -> AsyncIter
                     await runner.run(queue.close())
     finally:
         runner.close()
+
+
+async def check_is_other(runner: Runner, host: str, here: Machine) -> None:
+    """Raise MsmqError if a connection to `host` leads to this machine: its name may have been redirected. The relay
+    would move messages from a queue to itself. A machine that refuses to tell its identifier (Windows may refuse all
+    calls of MS-MQMP) is another one, because this one never does."""
+    try:
+        found = UUID(await runner.run(operations.query(4)))
+    except (BindError, ValueError):
+        return
+    except MsmqError as error:
+        if not answered(error):
+            raise
+        return
+    if here.has_identifier(found.bytes_le):
+        raise MsmqError(
+            HResult.MQ_ERROR_ILLEGAL_OPERATION,
+            f"{host} leads to this machine, so its queue there is the queue here: set peers = "
+            f'"{host}=ADDRESS" with the address of the other machine, and restart',
+        )
 
 
 async def _open(runner: Runner, name: str, identifier: bytes) -> OpenQueue:
@@ -94,18 +116,17 @@ class RelayReader:
 
     def __init__(
         self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager,
-        durable: Callable[[], Awaitable[None]], source: RelaySource, identifier: bytes, now: Callable[[], int],
+        durable: Callable[[], Awaitable[None]], source: RelaySource, now: Callable[[], int],
         fetched: Fetched = lambda messages: ([], lambda: None),
         redirect: Callable[[Relay, Message], None] = lambda relay, message: None,
     ) -> None:  # fmt: skip
         """`queue` finds the queue here, and raises MsmqError; `durable` waits until everything written is on the disk;
-        `identifier` is the GUID of this reader for the other machine; `now` returns seconds since 1970 UTC; for
-        `fetched` see `MessageService.fetched`; `redirect` may change the response queue of a message that is to be
-        stored."""
+        `now` returns seconds since 1970 UTC; for `fetched` see `MessageService.fetched`; `redirect` may change the
+        response queue of a message that is to be stored."""
         self._fetched: Final = fetched
         self._redirect: Final = redirect
         self._relay, self._queue, self._manager, self._durable = relay, queue, manager, durable
-        self._source, self._identifier, self._now = source, identifier, now
+        self._source, self._now = source, now
         self._aside: list[tuple[float, int]] = []  # refused: when they are put back (loop time), and their requests
         self._size = 1  # bytes of a message, by the last batch
         self._saw_the_end = False  # whether the last batch was all that could be read
@@ -128,7 +149,7 @@ class RelayReader:
             await asyncio.sleep(pause)
 
     async def _session(self) -> None:
-        async with opened(self._source, str(self._relay.remote_name), self._identifier) as (runner, queue):
+        async with opened(self._relay, self._source, self._manager.machine) as (runner, queue):
             if self._relay.works():
                 logger.info("queue %s: connected to %s again", self._relay.definition.queue, self._relay.remote_name)
             try:

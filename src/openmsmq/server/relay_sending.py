@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -36,17 +36,27 @@ PATIENCE: Final = 60  # seconds after which missing acknowledgments are reported
 class RelaySender:
     """Runs a relay that sends messages to another machine, until it is canceled."""
 
-    def __init__(self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager, now: Callable[[], int]) -> None:
-        """`queue` finds the queue here, and raises MsmqError; `now` returns seconds since 1970 UTC."""
+    def __init__(
+        self, relay: Relay, queue: Callable[[], Queue], manager: QueueManager, now: Callable[[], int],
+        check_destination: Callable[[], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        """`queue` finds the queue here, and raises MsmqError; `now` returns seconds since 1970 UTC; `check_destination`
+        raises MsmqError if the name of the other machine leads to this one."""
         self._relay, self._queue, self._manager, self._now = relay, queue, manager, now
+        self._check_destination: Final = check_destination
+        self._is_checked = False
         self._missing, self._missing_since = 0, 0
 
     async def run(self) -> None:
         """Run until canceled. A cancellation never interrupts a change."""
         while True:
             try:
+                if not self._is_checked:
+                    await self._check_destination()
+                    self._is_checked = True
                 moved = self._turn()
             except MsmqError as error:
+                self._is_checked = False
                 if self._relay.fails(str(error), self._now()):
                     logger.warning(
                         "queue %s: cannot send messages to %s; retrying: %s",

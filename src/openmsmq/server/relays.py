@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from openmsmq.client import operations
 from openmsmq.client.runner import Runner
-from openmsmq.model.errors import QueueNotFound
+from openmsmq.model.errors import AuthenticationError, ClientError, QueueNotFound
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.queueing.manager import QueueManager
@@ -22,7 +23,15 @@ from openmsmq.relaying.replies import redirect_reply
 from openmsmq.relaying.states import Direction
 from openmsmq.server.allowed_values import STANDARD_PORT
 from openmsmq.server.background import start_background_task
-from openmsmq.server.relay_reading import FAILURES, Fetched, RelayReader, RelaySource, is_away, opened
+from openmsmq.server.relay_reading import (
+    FAILURES,
+    Fetched,
+    RelayReader,
+    RelaySource,
+    check_is_other,
+    is_away,
+    opened,
+)
 from openmsmq.server.relay_sending import RelaySender, take_acknowledgments
 from openmsmq.server.relay_settling import settle
 from openmsmq.server.remote import SecurityAt
@@ -98,12 +107,15 @@ class RelayService:
         if relay.direction is Direction.IN:
             await self._reader(relay).run()
         await self._settle(relay)
-        await RelaySender(relay, lambda: self.local_queue(relay.definition.queue), self._manager, _now).run()
+        await RelaySender(
+            relay, lambda: self.local_queue(relay.definition.queue), self._manager, _now,
+            lambda: self._check_destination(relay),
+        ).run()  # fmt: skip
 
     def _reader(self, relay: Relay) -> RelayReader:
         return RelayReader(
             relay, lambda: self.local_queue(relay.definition.queue), self._manager, self._durable,
-            self._source(relay), self._manager.machine.identifier, _now, self._fetched, self._redirect,
+            self._source(relay), _now, self._fetched, self._redirect,
         )  # fmt: skip
 
     def _redirect(self, relay: Relay, message: Message) -> None:
@@ -122,14 +134,32 @@ class RelayService:
         """Run `relay_settling` until it succeeds, so that no message exists twice."""
         while relay.progress.taken:
             try:
-                name, identifier = str(relay.remote_name), self._manager.machine.identifier
-                async with opened(self._source(relay), name, identifier) as (runner, queue):
+                async with opened(relay, self._source(relay), self._manager.machine) as (runner, queue):
                     await settle(relay, runner, queue)
                 self._write([put_progress(relay.definition.queue, relay.progress)])
             except FAILURES as error:
                 reason = f"before messages go back to {relay.definition.host}: {error}"
                 relay.fails(reason, _now(), is_away=is_away(error))
                 await asyncio.sleep(SETTLING_PAUSE)
+
+    async def _check_destination(self, relay: Relay) -> None:
+        """Raise MsmqError if the name of the other machine leads here. One that does not answer calls passes: it may be
+        reachable by the port for messages alone."""
+        with suppress(ClientError, AuthenticationError, TimeoutError, OSError):
+            async with self._asked(relay):
+                pass
+
+    @asynccontextmanager
+    async def _asked(self, relay: Relay) -> AsyncIterator[Runner]:
+        """Yield a connection for queries. Raises like `opened`."""
+        source = self._source(relay)
+        runner = Runner(source.host, source.port, source.security)
+        try:
+            async with asyncio.timeout(ANSWER):
+                await check_is_other(runner, relay.definition.host, self._manager.machine)
+                yield runner
+        finally:
+            runner.close()
 
     async def _watch(self, relay: Relay) -> None:
         """Query the number of messages on the other machine periodically, for display. It is unknown if the machine
@@ -141,15 +171,11 @@ class RelayService:
             await asyncio.sleep(LOOK)
 
     async def _count(self, relay: Relay) -> int | None:
-        source = self._source(relay)
-        runner = Runner(source.host, source.port, source.security)
         try:
-            async with asyncio.timeout(ANSWER):
+            async with self._asked(relay) as runner:
                 found: dict[str, Any] = await runner.run(operations.management(str(relay.remote_name), "message_count"))
         except (*FAILURES, ValueError):
             return None
-        finally:
-            runner.close()
         count = found["message_count"]
         return count if isinstance(count, int) else None
 
