@@ -73,7 +73,7 @@ def test_relays_are_as_they_were_after_a_restart() -> None:
     kept = FakeStore()
     relays = kept.relays()
     made = relays.add(QUEUE, "old", "private$\\orders", "shadow")
-    progress = made.taking([message(1), message(2)], 77)
+    progress = made.taking([message(1, delivery_guarantee=1), message(2, delivery_guarantee=1)], 77)
     kept.write([put_progress(QUEUE, progress)])
     relays.step(made, "switch")
     again = kept.relays().get(QUEUE.upper())
@@ -83,6 +83,19 @@ def test_relays_are_as_they_were_after_a_restart() -> None:
         2, progress.volume, 77, {message(1).identifier: 77, message(2).identifier: 77}
     )
     assert kept.changed == ["shadow", "switched"]
+
+
+def test_a_restart_forgets_the_identifiers_of_express_messages_with_the_messages() -> None:
+    """The other machine puts them back, and has the only copies."""
+    kept = FakeStore()
+    made = kept.relays().add(QUEUE, "old", "private$\\orders", "shadow")
+    made.progress = made.taking([message(1), message(2, delivery_guarantee=1), message(3)], 77)
+    made.removed([message(3).identifier])
+    kept.write([put_progress(QUEUE, made.progress)])
+    assert (made.is_taken(message(1)), made.progress.express) == (True, {message(1).identifier})
+    again = kept.relays().get(QUEUE)
+    assert again is not None
+    assert (again.is_taken(message(1)), again.is_taken(message(2)), again.progress.moved) == (False, True, 3)
 
 
 def test_a_relay_that_is_forgotten_leaves_nothing() -> None:

@@ -54,12 +54,15 @@ class RelayProgress(NamedTuple):
         last: when the last message was moved, in seconds since 1970 UTC; 0 for never.
         taken: identifiers of messages that are stored here and possibly not yet removed at the other machine, each with
             the time when it was stored.
+        express: those in `taken` that are express messages. A restart loses the messages, so their identifiers are not
+            stored: the other machine still has the only copy.
     """
 
     moved: int = 0
     volume: int = 0
     last: int = 0
     taken: Mapping[bytes, int] = {}
+    express: frozenset[bytes] = frozenset()
 
 
 def relay_key(queue: str) -> str:
@@ -81,7 +84,9 @@ def drop_relay(queue: str) -> list[Operation]:
 
 def put_progress(queue: str, progress: RelayProgress) -> Put:
     counts = _COUNTS.pack(progress.moved, progress.volume, progress.last)
-    taken = b"".join(_TAKEN.pack(identifier, at) for identifier, at in progress.taken.items())
+    taken = b"".join(
+        _TAKEN.pack(identifier, at) for identifier, at in progress.taken.items() if identifier not in progress.express
+    )
     return Put(PROGRESS_PREFIX + _encoded(queue), counts + taken)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -81,23 +81,27 @@ class Relay:
         known = {each: at for each, at in self.progress.taken.items() if now - at < DOUBT}
         for each in list(known)[: max(0, len(known) + len(stored) - MOST_IN_DOUBT)]:
             del known[each]
-        return self._counted(stored, known | {message.identifier: now for message in stored}, now)
+        known |= {message.identifier: now for message in stored}
+        express = {message.identifier for message in stored if not message.recoverable}
+        progress = self._counted(stored, known, now)
+        return progress._replace(express=(self.progress.express | express) & known.keys())
 
     def handing_on(self, messages: Iterable[Message], now: int) -> RelayProgress:
         """Return the progress after these messages are sent to the other machine."""
-        return self._counted(list(messages), dict(self.progress.taken), now)
+        return self._counted(list(messages), self.progress.taken, now)
 
-    def _counted(self, messages: list[Message], taken: dict[bytes, int], now: int) -> RelayProgress:
+    def _counted(self, messages: list[Message], taken: Mapping[bytes, int], now: int) -> RelayProgress:
         volume = sum(message.size for message in messages)
         self.carried_up_to = max((message.arrival_time for message in messages), default=self.carried_up_to)
-        return RelayProgress(self.progress.moved + len(messages), self.progress.volume + volume, now, taken)
+        moved = self.progress.moved + len(messages)
+        return RelayProgress(moved, self.progress.volume + volume, now, taken, self.progress.express)
 
     def removed(self, identifiers: Iterable[bytes]) -> None:
         """Record that the other machine has removed these messages. The store is updated with the next batch; extra
         identifiers do no harm until then."""
         gone = set(identifiers)
         kept = {each: at for each, at in self.progress.taken.items() if each not in gone}
-        self.progress = self.progress._replace(taken=kept)
+        self.progress = self.progress._replace(taken=kept, express=self.progress.express & kept.keys())
 
     def refuse(self, message: Message, reason: str, now: int) -> None:
         """Record that a message was refused and stays at the source."""
