@@ -66,8 +66,8 @@ def identity_of(
     if is_copy:
         logger.warning(
             "this is a copy of the queue manager %s (%s), which runs elsewhere: it gets a new identifier and starts "
-            "disconnected; check its outgoing queues, whose messages the original also sends, then run `openmsmq "
-            "machine connect`",
+            "disconnected; check its outgoing queues, whose messages the original also sends, and end its relays, "
+            "which the original also runs, then run `openmsmq machine connect`",
             UUID(bytes_le=identifier) if identifier else "?", ", ".join(earlier),
         )  # fmt: skip
         identifier, earlier = None, []

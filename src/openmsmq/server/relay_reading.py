@@ -55,6 +55,18 @@ class RelaySource:
     security: dict[str, Any]
 
 
+class Disconnected(MsmqError):
+    """This machine is disconnected (QueueManager.ConnectionActive)."""
+
+    hresult = HResult.MQ_ERROR_ILLEGAL_OPERATION
+
+
+def check_connected(manager: QueueManager) -> None:
+    """Raise Disconnected if this machine is disconnected, as a restored copy is at first."""
+    if not manager.outgoing.online:
+        raise Disconnected(detail="this machine is disconnected; run `openmsmq machine connect` to continue the relays")
+
+
 def is_away(error: BaseException) -> bool:
     """Whether a failed call means that the machine does not answer or has no open port. A refused call means that it
     answers."""
@@ -62,14 +74,15 @@ def is_away(error: BaseException) -> bool:
 
 
 @asynccontextmanager
-async def opened(relay: Relay, source: RelaySource, here: Machine) -> AsyncIterator[tuple[Runner, OpenQueue]]:
+async def opened(relay: Relay, source: RelaySource, here: QueueManager) -> AsyncIterator[tuple[Runner, OpenQueue]]:
     """Open the queue at the other machine for two-phase receives. Yields the connection and the queue. Raises the
-    exceptions of calls, TimeoutError, and MsmqError if the connection leads to `here`."""
+    exceptions of calls, TimeoutError, MsmqError if the connection leads to `here`, and Disconnected."""
+    check_connected(here)
     runner = Runner(source.host, source.port, source.security)
     try:
         async with asyncio.timeout(OPENING):
-            await check_is_other(runner, relay.definition.host, here)
-            queue = await _open(runner, str(relay.remote_name), here.identifier)
+            await check_is_other(runner, relay.definition.host, here.machine)
+            queue = await _open(runner, str(relay.remote_name), here.machine.identifier)
         try:
             yield runner, queue
         finally:
@@ -138,6 +151,8 @@ class RelayReader:
             moved = self._relay.progress.moved
             try:
                 await self._session()
+            except Disconnected as error:
+                self._relay.fails(str(error), self._now())
             except FAILURES as error:
                 reason = f"{self._relay.definition.host} ({self._source.host}): {error}"
                 if self._relay.fails(reason, self._now(), is_away=is_away(error)):
@@ -145,11 +160,12 @@ class RelayReader:
                         "queue %s: cannot fetch messages from %s; retrying: %s",
                         self._relay.definition.queue, self._relay.remote_name, error,
                     )  # fmt: skip
-            pause = 1.0 if self._relay.progress.moved > moved else min(2 * pause, SLOWEST)
+            is_fresh = self._relay.progress.moved > moved or not self._manager.outgoing.online
+            pause = 1.0 if is_fresh else min(2 * pause, SLOWEST)
             await asyncio.sleep(pause)
 
     async def _session(self) -> None:
-        async with opened(self._relay, self._source, self._manager.machine) as (runner, queue):
+        async with opened(self._relay, self._source, self._manager) as (runner, queue):
             if self._relay.works():
                 logger.info("queue %s: connected to %s again", self._relay.definition.queue, self._relay.remote_name)
             try:
@@ -162,6 +178,7 @@ class RelayReader:
         """Fetch some messages and store them."""
         await self._put_back_aside(runner, queue)
         taken = await self._take(runner, queue)
+        check_connected(self._manager)  # the end of the session puts back what was taken
         if not taken:
             return
         self._size = max(1, sum(each.message.size for each in taken) // len(taken))

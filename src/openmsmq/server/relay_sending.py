@@ -20,6 +20,7 @@ from openmsmq.queueing.queue import Queue
 from openmsmq.queueing.relay_operations import HELD
 from openmsmq.relaying.records import put_progress
 from openmsmq.relaying.relay import Relay
+from openmsmq.server.relay_reading import check_connected
 from openmsmq.store import Operation
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class RelaySender:
         """Send some messages; return their number."""
         relay, queue, now = self._relay, self._queue(), self._now()
         host = relay.definition.host
+        check_connected(self._manager)
         if self._manager.machine.is_local(host):
             raise MsmqError(
                 HResult.MQ_ERROR_ILLEGAL_OPERATION,

@@ -25,9 +25,11 @@ from openmsmq.server.allowed_values import STANDARD_PORT
 from openmsmq.server.background import start_background_task
 from openmsmq.server.relay_reading import (
     FAILURES,
+    Disconnected,
     Fetched,
     RelayReader,
     RelaySource,
+    check_connected,
     check_is_other,
     is_away,
     opened,
@@ -134,7 +136,7 @@ class RelayService:
         """Run `relay_settling` until it succeeds, so that no message exists twice."""
         while relay.progress.taken:
             try:
-                async with opened(relay, self._source(relay), self._manager.machine) as (runner, queue):
+                async with opened(relay, self._source(relay), self._manager) as (runner, queue):
                     await settle(relay, runner, queue)
                 self._write([put_progress(relay.definition.queue, relay.progress)])
             except FAILURES as error:
@@ -152,6 +154,7 @@ class RelayService:
     @asynccontextmanager
     async def _asked(self, relay: Relay) -> AsyncIterator[Runner]:
         """Yield a connection for queries. Raises like `opened`."""
+        check_connected(self._manager)
         source = self._source(relay)
         runner = Runner(source.host, source.port, source.security)
         try:
@@ -174,6 +177,9 @@ class RelayService:
         try:
             async with self._asked(relay) as runner:
                 found: dict[str, Any] = await runner.run(operations.management(str(relay.remote_name), "message_count"))
+        except Disconnected as error:  # a reader that waits for a message does not notice it yet
+            relay.fails(str(error), _now())
+            return None
         except (*FAILURES, ValueError):
             return None
         count = found["message_count"]
