@@ -92,7 +92,7 @@ def test_a_restart_forgets_the_identifiers_of_express_messages_with_the_messages
     made.progress = made.taking([message(1), message(2, delivery_guarantee=1), message(3)], 77)
     made.removed([message(3).identifier])
     kept.write([put_progress(QUEUE, made.progress)])
-    assert (made.is_taken(message(1)), made.progress.express) == (True, {message(1).identifier})
+    assert (made.is_taken(message(1)), made.progress.express) == (True, frozenset([message(1).identifier]))
     again = kept.relays().get(QUEUE)
     assert again is not None
     assert (again.is_taken(message(1)), again.is_taken(message(2)), again.progress.moved) == (False, True, 3)
@@ -105,6 +105,36 @@ def test_a_relay_that_is_forgotten_leaves_nothing() -> None:
     kept.write([put_progress(QUEUE, made.handing_on([message(1)], 7))])
     relays.step(made, "end")
     assert (kept.definitions, list(relays), made.direction) == ({}, [], Direction.NONE)
+
+
+def test_a_relay_recognizes_messages_that_a_deleted_one_had_stored() -> None:
+    """The deleted one could not remove them at the other machine; see `Relays.release`."""
+    kept = FakeStore()
+    relays = kept.relays()
+    made = relays.add(QUEUE, "old", "private$\\orders", "receiving")
+    made.progress = made.taking([message(1, delivery_guarantee=1), message(2, delivery_guarantee=1)], 77)
+    relays.step(made, "end")
+    made.removed([message(1).identifier])
+    relays.release(made)
+    for known in (kept.relays(), relays):
+        assert list(known) == []
+        again = known.add(QUEUE, "old", "private$\\orders", "receiving")
+        assert (again.is_taken(message(1)), again.is_taken(message(2)), again.progress.moved) == (False, True, 0)
+
+
+def test_a_deleted_relay_leaves_nothing_once_its_last_messages_are_removed() -> None:
+    kept = FakeStore()
+    relays = kept.relays()
+    made = relays.add(QUEUE, "old", "private$\\orders", "receiving")
+    made.progress = made.taking([message(1, delivery_guarantee=1)], 77)
+    relays.step(made, "end")
+    assert len(kept.definitions) == 1
+    made.removed([message(1).identifier])
+    relays.release(made)
+    assert kept.definitions == {}
+    later = relays.add(QUEUE, "old", "private$\\orders", "receiving")
+    relays.release(made)
+    assert (later.progress, next(iter(kept.relays())).definition.queue) == (RelayProgress(), QUEUE)
 
 
 def test_a_relay_of_a_later_version_is_ignored_and_kept(caplog: pytest.LogCaptureFixture) -> None:

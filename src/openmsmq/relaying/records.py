@@ -9,6 +9,7 @@ import json
 import logging
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from openmsmq.model.relay_states import RELAY_STATES, RelayState
@@ -64,6 +65,10 @@ class RelayProgress(NamedTuple):
     taken: Mapping[bytes, int] = {}
     express: frozenset[bytes] = frozenset()
 
+    def of_taken(self) -> RelayProgress:
+        """Return the part that is kept when the relay is deleted."""
+        return RelayProgress(taken=self.taken, express=self.express)
+
 
 def relay_key(queue: str) -> str:
     """Return the key of a queue's relay: the queue's name, case-insensitive."""
@@ -77,9 +82,14 @@ def put_relay(relay: RelayDefinition) -> Put:
     return Put(RELAY_PREFIX + _encoded(relay.queue), json.dumps(values).encode())
 
 
-def drop_relay(queue: str) -> list[Operation]:
-    key = _encoded(queue)
-    return [Drop(RELAY_PREFIX + key), Drop(PROGRESS_PREFIX + key)]
+def drop_relay(queue: str, left: RelayProgress) -> list[Operation]:
+    """Return the operations that delete a relay; `left` stays if messages are in doubt."""
+    last = put_progress(queue, left) if left.taken else drop_progress(queue)
+    return [Drop(RELAY_PREFIX + _encoded(queue)), last]
+
+
+def drop_progress(queue: str) -> Drop:
+    return Drop(PROGRESS_PREFIX + _encoded(queue))
 
 
 def put_progress(queue: str, progress: RelayProgress) -> Put:
@@ -101,6 +111,15 @@ def relays_of(definitions: Mapping[bytes, bytes]) -> Iterator[tuple[RelayDefinit
                 "a relay is disabled, because this version cannot read its record %r; install the version that wrote "
                 "it: %s", name, error,
             )  # fmt: skip
+
+
+def left_by_deleted(definitions: Mapping[bytes, bytes]) -> Iterator[tuple[str, RelayProgress]]:
+    """Yield what deleted relays have left, by the keys of their queues."""
+    for name in [name for name in definitions if name.startswith(PROGRESS_PREFIX)]:
+        key = name.removeprefix(PROGRESS_PREFIX)
+        if RELAY_PREFIX + key not in definitions:
+            with suppress(struct.error):
+                yield key.decode("utf-8", "surrogatepass"), _progress(definitions[name]).of_taken()
 
 
 def _definition(value: bytes) -> RelayDefinition:

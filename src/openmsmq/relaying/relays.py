@@ -7,7 +7,17 @@ from typing import Final
 
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.relay_states import RelayState
-from openmsmq.relaying.records import RelayDefinition, RelayProgress, drop_relay, put_relay, relay_key, relays_of
+from openmsmq.relaying.records import (
+    RelayDefinition,
+    RelayProgress,
+    drop_progress,
+    drop_relay,
+    left_by_deleted,
+    put_progress,
+    put_relay,
+    relay_key,
+    relays_of,
+)
 from openmsmq.relaying.relay import Relay
 from openmsmq.relaying.states import Direction, following
 from openmsmq.store import Operation
@@ -27,12 +37,14 @@ class Relays:
         self._changed: Final = changed
         self._now: Final = now
         self._relays: Final[dict[str, Relay]] = {}
+        self._left: Final[dict[str, RelayProgress]] = {}  # by deleted relays: see `release`
         self._moved_by_deleted = 0
 
     def recover(self, definitions: Mapping[bytes, bytes]) -> None:
         """Restore the relays from the store."""
         for definition, progress in relays_of(definitions):
             self._relays[relay_key(definition.queue)] = Relay(definition, progress, moved_before=progress.moved)
+        self._left.update(left_by_deleted(definitions))
 
     def __iter__(self) -> Iterator[Relay]:
         return iter(list(self._relays.values()))
@@ -53,11 +65,12 @@ class Relays:
             raise MsmqError(
                 HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, f"there are already {MOST} relays, which is the limit"
             )
-        now = self._now()
-        relay = Relay(RelayDefinition(queue, host, remote, state, now, now), RelayProgress())
+        now, key = self._now(), relay_key(queue)
+        relay = Relay(RelayDefinition(queue, host, remote, state, now, now), self._left.get(key, RelayProgress()))
         relay.remote_name  # noqa: B018 - raises for an invalid name
         self._write([put_relay(relay.definition)])
-        self._relays[relay_key(queue)] = relay
+        self._relays[key] = relay
+        self._left.pop(key, None)
         self._changed(relay)
         return relay
 
@@ -71,8 +84,11 @@ class Relays:
             )
         state = following(queue, relay.definition.state, step).state
         if state is None:
-            self._write(drop_relay(queue))
+            left = relay.progress.of_taken()
+            self._write(drop_relay(queue, left))
             del self._relays[relay_key(queue)]
+            if left.taken:
+                self._left[relay_key(queue)] = left
             self._moved_by_deleted += relay.progress.moved - relay.moved_before
             relay.definition = relay.enter("done", self._now())
         else:
@@ -80,6 +96,19 @@ class Relays:
             self._write([put_relay(definition)])
             relay.begin(definition)
         self._changed(relay)
+
+    def release(self, relay: Relay) -> None:
+        """Drop the record of a deleted relay, except identifiers of messages that the other machine may still have: a
+        later relay of the queue recognizes them. Called when its work has ended. Raises MsmqError with nothing
+        changed."""
+        key, left = relay_key(relay.definition.queue), relay.progress.of_taken()
+        if key not in self._left or left == self._left[key]:
+            return
+        queue = relay.definition.queue
+        self._write([put_progress(queue, left) if left.taken else drop_progress(queue)])
+        del self._left[key]
+        if left.taken:
+            self._left[key] = left
 
     @property
     def moved(self) -> int:

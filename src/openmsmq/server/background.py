@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from msrpc.waiting import outcome_of
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def start_background_task(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -15,6 +19,17 @@ def start_background_task(what: str, work: Coroutine[Any, Any, None]) -> asyncio
     task = asyncio.get_running_loop().create_task(work, name=what)
     task.add_done_callback(_note_failure)
     return task
+
+
+async def completed(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Return the result of `work`. A cancellation is delayed until it has ended, at most by `seconds`."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        return await outcome_of(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task}, timeout=seconds)
+        task.cancel()
+        raise
 
 
 def _note_failure(task: asyncio.Task[None]) -> None:

@@ -28,6 +28,8 @@ from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.queue import APPLICATION_QUEUES, Queue
 from openmsmq.relaying.records import put_progress
 from openmsmq.relaying.relay import Relay
+from openmsmq.relaying.states import Direction
+from openmsmq.server.background import completed
 from openmsmq.store import Operation
 
 logger = logging.getLogger(__name__)
@@ -179,8 +181,14 @@ class RelayReader:
         await self._put_back_aside(runner, queue)
         taken = await self._take(runner, queue)
         check_connected(self._manager)  # the end of the session puts back what was taken
-        if not taken:
-            return
+        if taken and not await completed(self._keep(runner, queue, taken), OPENING):
+            await asyncio.sleep(PAUSE)
+
+    async def _keep(self, runner: Runner, queue: OpenQueue, taken: list[TakenMessage]) -> bool:
+        """Store messages and remove them at the other machine. Returns whether reading may continue without a pause."""
+        if self._relay.direction is not Direction.IN:  # the relay has ended, and with it its record in the store
+            await self._end(runner, queue, taken, False)
+            return True
         self._size = max(1, sum(each.message.size for each in taken) // len(taken))
         again = [each for each in taken if self._relay.is_taken(each.message)]
         fresh = [each for each in taken if not self._relay.is_taken(each.message)]
@@ -190,13 +198,12 @@ class RelayReader:
             await self._end(runner, queue, again, True)
             await self._end(runner, queue, fresh, False)
             self._relay.fails(str(error), self._now())
-            await asyncio.sleep(PAUSE)
-            return
+            return False
         removed = await self._end(runner, queue, [*again, *stored], True)
         self._relay.removed(each.message.identifier for each in removed)
-        await self._set_aside(runner, queue, refused)
         if self._saw_the_end and not refused:
             self._found_nothing()
+        return await self._set_aside(runner, queue, refused)
 
     def _found_nothing(self) -> None:
         """Record that all readable messages were read."""
@@ -284,20 +291,21 @@ class RelayReader:
         ended = await asyncio.gather(*(end(each) for each in taken))
         return [each for each in ended if each is not None]
 
-    async def _set_aside(self, runner: Runner, queue: OpenQueue, refused: list[TakenMessage]) -> None:
+    async def _set_aside(self, runner: Runner, queue: OpenQueue, refused: list[TakenMessage]) -> bool:
         """Keep messages that this machine refuses locked at the other one for a while, so that others are read. In a
-        transactional queue, nothing is read until the first one is accepted."""
+        transactional queue, nothing is read until the first one is accepted. Returns whether reading may continue
+        without a pause."""
         if not refused:
-            return
+            return True
         if self._queue().properties.transactional:
             await self._end(runner, queue, refused, False)
             reason = self._relay.refused.get(refused[0].message.id)
             detail = f"{refused[0].message.id}: {reason.reason}" if reason else refused[0].message.id
             self._relay.fails(f"the next message is not taken, and what follows has to wait: {detail}", self._now())
-            await asyncio.sleep(PAUSE)
-            return
+            return False
         due = asyncio.get_running_loop().time() + ASIDE
         self._aside += [(due, each.request) for each in refused if each.request is not None]
+        return True
 
     async def _put_back_aside(self, runner: Runner, queue: OpenQueue) -> None:
         """Unlock messages whose waiting time is over, so that they can be read again."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from openmsmq.client import operations
 from openmsmq.client.runner import Runner
-from openmsmq.model.errors import AuthenticationError, ClientError, QueueNotFound
+from openmsmq.model.errors import AuthenticationError, ClientError, MsmqError, QueueNotFound
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
 from openmsmq.queueing.manager import QueueManager
@@ -72,8 +72,7 @@ class RelayService:
         tasks = [task for tasks in self._tasks.values() for task in tasks]
         if self._acknowledging is not None:
             tasks.append(self._acknowledging)
-        for task in tasks:
-            task.cancel()
+        _cancel(tasks)
         if tasks:
             await asyncio.wait(tasks, timeout=max(grace, 1.0))
 
@@ -92,16 +91,23 @@ class RelayService:
 
     def _changed(self, relay: Relay) -> None:
         """Stop the task of the former state, then start that of the new one."""
-        former = self._tasks.pop(relay, [])
-        for task in former:
-            task.cancel()
+        former = self._tasks.get(relay, [])
+        _cancel(former)
         if relay.direction is Direction.NONE:
+            if former and self.relays.get(relay.definition.queue) is not relay:
+                former[0].add_done_callback(lambda _: self._forget(relay))
             return
         name = relay.definition.queue
         self._tasks[relay] = [
             start_background_task(f"the relay of queue {name}", self._work(relay, former)),
             start_background_task(f"watching the relay of queue {name}", self._watch(relay)),
         ]
+
+    def _forget(self, relay: Relay) -> None:
+        """Drop what a deleted relay has left, after its last round."""
+        self._tasks.pop(relay, None)
+        with suppress(MsmqError):  # the disk is full: the rest of the record does no harm
+            self.relays.release(relay)
 
     async def _work(self, relay: Relay, former: Sequence[asyncio.Task[None]]) -> None:
         if former:
@@ -184,6 +190,13 @@ class RelayService:
             return None
         count = found["message_count"]
         return count if isinstance(count, int) else None
+
+
+def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, except those that are already ending: a second cancellation would interrupt their last round."""
+    for task in tasks:
+        if not task.cancelling():
+            task.cancel()
 
 
 def _now() -> int:
