@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from openmsmq.model.constants import Access, Acknowledge
-from openmsmq.model.errors import QueueDeleted
+from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Access, Acknowledge
+from openmsmq.model.errors import InsufficientResources, QueueDeleted
 from openmsmq.model.message import Message
-from openmsmq.store import Operation
+from openmsmq.model.names import MultipleElementFormatName, parse_format_name
+from openmsmq.store import Operation, Put
 from queueing.world import World
 
 ADMIN = "DIRECT=OS:.\\private$\\admin"
@@ -79,3 +80,42 @@ def test_a_deleted_queue_takes_nothing(world: World) -> None:
     world.manager.administration.delete_queue(queue, world.owner)
     with pytest.raises(QueueDeleted, match="q was deleted"):
         world.manager.relays.take_in(queue, [message("a")], lambda taken: [])
+
+
+def too_large(**values: Any) -> Message:
+    """Return a message that is too large with the names of another machine; express, as the test's store is small."""
+    return Message(bytes(MAXIMUM_MESSAGE_SIZE - 450), label="large", **values)
+
+
+def hand_on(world: World, queue: str, limit: int, aside: set[int]) -> tuple[int, list[str]]:
+    """Send messages to another machine. Returns their number, and the labels of refused ones."""
+    refused: list[str] = []
+    far = parse_format_name("DIRECT=OS:far\\private$\\q")
+    assert not isinstance(far, MultipleElementFormatName)
+    moved = world.manager.relays.hand_on(
+        world.queue(queue), far, ADMIN, limit, lambda sent: Put(b"relay-progress/q", b""), aside,
+        lambda message, error: refused.append(message.label),
+    )  # fmt: skip
+    return moved, refused
+
+
+def test_a_message_that_is_too_large_for_the_way_stays_and_others_pass_it(world: World) -> None:
+    world.create("wide")
+    large = too_large()
+    take_in(world, "wide", message("a"), large, message("b"), message("c"))
+    aside: set[int] = set()
+    assert hand_on(world, "wide", 2, aside) == (1, ["large"])
+    assert hand_on(world, "wide", 2, aside) == (2, [])
+    assert world.labels("wide") == ["large"]
+    assert hand_on(world, "wide", 2, aside) == (0, [])
+    world.read(world.open("wide", Access.RECEIVE))
+    assert (hand_on(world, "wide", 2, aside), aside) == ((0, []), set())
+
+
+def test_in_a_transactional_queue_nothing_passes_a_message_that_is_too_large(world: World) -> None:
+    one = {"transaction_identifier": bytes(16) + b"\1\0\0\0", "first_in_transaction": True, "last_in_transaction": True}
+    take_in(world, "t", message("a", **one), too_large(**one), message("b", **one))
+    assert hand_on(world, "t", 3, set()) == (1, [])
+    with pytest.raises(InsufficientResources, match="4194304"):
+        hand_on(world, "t", 2, set())
+    assert world.labels("t") == ["large", "b"]

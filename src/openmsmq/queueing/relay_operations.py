@@ -104,7 +104,7 @@ class RelayOperations:
 
     def hand_on(
         self, queue: Queue, name: SingleFormatName, acknowledged_at: str, limit: int,
-        also: Callable[[list[Message]], Operation],
+        also: Callable[[list[Message]], Operation], aside: set[int], refuse: Callable[[Message, MsmqError], None],
     ) -> int:  # fmt: skip
         """Send up to `limit` messages of a queue to a queue of another machine, in one change.
 
@@ -113,15 +113,20 @@ class RelayOperations:
         here; a refusal by the other machine makes a dead letter. Others are kept in a subqueue until the other machine
         acknowledges their arrival at the queue `acknowledged_at` (a format name); see `take_acknowledgments`.
 
-        Returns the number of messages. Raises QueueDeleted, MessageStorageFailed, InsufficientResources and the errors
-        of `check_message`, with nothing changed.
+        A message that becomes too large for a packet by the further names stays in the queue: `refuse` is called, its
+        position is added to `aside`, and messages at these positions are left out from then on. In a transactional
+        queue, which keeps its order, those before it are sent, and the error is raised if it is the first.
+
+        Returns the number of messages. Raises QueueDeleted, MessageStorageFailed, InsufficientResources and, for a
+        transactional queue, the errors of `check_message`, with nothing changed.
         """
         if queue.deleted:
             raise QueueDeleted(detail=f"{queue.properties.path_name} was deleted")
-        keys = queue.heads(limit)
+        aside -= {key for key in aside if key not in queue.entries}
+        keys = [key for key in queue.heads(limit + len(aside)) if key not in aside][:limit]
         if not keys:
             return 0
-        handed_on = []
+        handed_on: list[Message] = []
         with storing():
             outgoing = self._changes.outgoing_for(name)
             change = ChangeSet(self._changes)
@@ -129,7 +134,16 @@ class RelayOperations:
                 message = self._holds.readable(queue, key)
                 onward = self._onward(message, str(name), acknowledged_at)
                 size = onward.size
-                check_message(onward, size=size)
+                try:
+                    check_message(onward, size=size)
+                except MsmqError as error:
+                    if queue.properties.transactional and handed_on:
+                        break  # the next call raises
+                    if queue.properties.transactional:
+                        raise
+                    aside.add(key)
+                    refuse(message, error)
+                    continue
                 if message.is_transactional:
                     change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
                 else:
@@ -140,8 +154,9 @@ class RelayOperations:
                     raise InsufficientResources(detail=over_quota(outgoing, self._changes.machine.quota))
                 change.insert(outgoing, onward, size)
                 handed_on.append(onward)
-            change.also([also(handed_on)])
-            change.commit()
+            if handed_on:
+                change.also([also(handed_on)])
+                change.commit()
         return len(handed_on)
 
     def take_acknowledgments(self, queue: Queue, limit: int) -> list[RefusedOnward]:

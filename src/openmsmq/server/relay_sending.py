@@ -45,6 +45,7 @@ class RelaySender:
         raises MsmqError if the name of the other machine leads to this one."""
         self._relay, self._queue, self._manager, self._now = relay, queue, manager, now
         self._check_destination: Final = check_destination
+        self._aside: Final[set[int]] = set()  # positions of messages that cannot be sent
         self._is_checked = False
         self._missing, self._missing_since = 0, 0
 
@@ -97,8 +98,11 @@ class RelaySender:
             progress = relay.handing_on(messages, now)
             return put_progress(relay.definition.queue, progress)
 
+        def refuse(message: Message, error: MsmqError) -> None:
+            relay.refuse(message, str(error), now)
+
         at = f"DIRECT=OS:{_acknowledgments(self._manager).properties.path_name}"
-        moved = self._manager.relays.hand_on(queue, relay.remote_name, at, limit, also)
+        moved = self._manager.relays.hand_on(queue, relay.remote_name, at, limit, also, self._aside, refuse)
         relay.progress = progress
         return moved
 
