@@ -137,13 +137,13 @@ class RelayOperations:
                 try:
                     check_message(onward, size=size)
                 except MsmqError as error:
-                    if queue.properties.transactional and handed_on:
-                        break  # the next call raises
-                    if queue.properties.transactional:
+                    if not queue.properties.transactional:
+                        aside.add(key)
+                        refuse(message, error)
+                        continue
+                    if not handed_on:
                         raise
-                    aside.add(key)
-                    refuse(message, error)
-                    continue
+                    break  # those before it are sent; the next call raises
                 if message.is_transactional:
                     change.remove(queue, key, message, MessageClass.ACK_RECEIVE)
                 else:
