@@ -27,6 +27,13 @@ import org.slf4j.LoggerFactory;
 final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
   private static final Logger LOGGER = LoggerFactory.getLogger(MsmqWrite.class);
 
+  /**
+   * Spark's coordinator lets one attempt of a task commit. A batch consists of the stages that the driver names, one per
+   * task, so that a second one does no harm; and while the coordinator has not heard that an attempt failed, it denies
+   * the next one, and that error hides the cause.
+   */
+  private static final boolean NEEDS_COORDINATOR = false;
+
   private final WriteBuilder python; // the Python sink, for cases that the connector does not support
   private final LogicalWriteInfo info;
   private final Map<String, String> options;
@@ -130,6 +137,11 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
     }
 
     @Override
+    public boolean useCommitCoordinator() {
+      return NEEDS_COORDINATOR;
+    }
+
+    @Override
     public void commit(WriterCommitMessage[] messages) {
       target.commit(0, messages);
     }
@@ -149,7 +161,7 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
 
     @Override
     public boolean useCommitCoordinator() {
-      return true;
+      return NEEDS_COORDINATOR;
     }
 
     @Override
