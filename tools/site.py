@@ -29,8 +29,11 @@ LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".toml": "toml", ".yaml": "yaml", ".json": "json", ".sh": "sh"}
 API = {
     "Client": [
-        "openmsmq.client.sync",
-        "openmsmq.client.asynchronous",
+        *(
+            f"openmsmq.client.{kind}.{name}"
+            for kind in ("sync", "asynchronous")
+            for name in ("manager", "queue", "transaction")
+        ),
         "openmsmq.model.message",
         "openmsmq.model.errors",
     ],

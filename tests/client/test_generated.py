@@ -29,16 +29,18 @@ def tool() -> ModuleType:
 
 
 def test_the_blocking_client_is_what_the_tool_makes_of_the_other(tool: ModuleType) -> None:
-    assert tool.synchronous(tool.SOURCE.read_text()) == tool.TARGET.read_text()
+    assert tool.synchronous(tool.sources()) == {path.name: path.read_text() for path in tool.TARGET.glob("*.py")}
 
 
 def test_a_missing_passage_is_named(tool: ModuleType) -> None:
     with pytest.raises(ValueError, match="other tasks that wait"):
-        tool.synchronous(tool.SOURCE.read_text().replace("other tasks that wait", "tasks that wait"))
+        tool.synchronous(
+            {name: text.replace("other tasks that wait", "tasks that wait") for name, text in tool.sources().items()}
+        )
 
 
 def test_no_trace_of_asyncio_is_left_in_the_blocking_client(tool: ModuleType) -> None:
-    code = tool.TARGET.read_text().replace("asynchronous.py", "")
+    code = "".join(path.read_text() for path in tool.TARGET.glob("*.py")).replace("Generated from asynchronous/", "")
     assert [word for word in ("async", "await", "unner") if word in code] == []
 
 
@@ -132,7 +134,9 @@ def test_a_block_that_fails_aborts_its_transaction_and_raises_its_error_even_if_
         for error, raised in ((KeyError("own"), KeyError), (None, TransactionSequence)):
             calls = Calls()
             enlisted = SimpleNamespace(uow=bytes(16))
-            transaction = client.Transaction(mock.Mock(), calls, enlisted, ServerResource("transaction", ""))
+            transaction = client.Transaction(
+                SimpleNamespace(runner=calls, pool=calls), enlisted, ServerResource("transaction", "")
+            )
             with pytest.raises(raised):
                 await block(transaction, error)
             assert calls.made == (1 if error is not None else 2), "a failed commit is followed by an abort"

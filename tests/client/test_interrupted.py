@@ -194,13 +194,13 @@ def test_a_connection_that_is_silent_for_the_time_of_a_call_is_replaced(
     async def program() -> None:
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
             await manager.machine_id()
-            connection = manager._runner._connection
+            connection = manager._session.runner._connection
             assert connection is not None
             with frozen(service), pytest.raises(openmsmq.AnswerTimeout):
                 await manager.machine_id()
             assert not connection.is_open
             assert await manager.machine_id()
-            assert manager._runner._connection is not connection
+            assert manager._session.runner._connection is not connection
 
     asyncio.run(program())
 

@@ -46,11 +46,11 @@ def test_a_lock_lost_with_its_session_is_reported_and_loses_nothing(qm, queue):
 
 def lose_the_answer(qm, steps):
     """Make the first call, but raise KeyboardInterrupt instead of returning its reply; then make all other calls."""
-    qm._pool.call(next(steps))
+    qm._session.pool.call(next(steps))
     call = steps.throw(KeyboardInterrupt())
     while True:
         try:
-            answer = qm._pool.call(call)
+            answer = qm._session.pool.call(call)
         except openmsmq.MsmqError as error:
             call = steps.throw(error)
         else:
@@ -133,7 +133,7 @@ def test_old_servers_get_the_old_operations(qm, queue, monkeypatch):
     """Versions before 5.1.951 have no RemoteQMStartReceive2 and thus no lookup identifier (3.2.4.2)."""
     put(qm, queue, "a")
     asked = []
-    call = type(qm._pool).call
+    call = type(qm._session.pool).call
 
     def spy(pool, request):
         asked.append(request.operation.name)
@@ -142,7 +142,7 @@ def test_old_servers_get_the_old_operations(qm, queue, monkeypatch):
             answer.pMajor, answer.pMinor = 5, 0
         return answer
 
-    monkeypatch.setattr(type(qm._pool), "call", spy)
+    monkeypatch.setattr(type(qm._session.pool), "call", spy)
     with qm.open(queue, protocol="qm2qm") as opened:
         message = opened.receive(0)
     assert (message.decode(), message.lookup_identifier) == ("a", 0)

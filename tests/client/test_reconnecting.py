@@ -239,7 +239,8 @@ def test_the_asyncio_client_reconnects_too(service):
 def test_threads_that_begin_at_once_share_one_association(service):
     for _ in range(10):
         with service.connect() as manager:
-            manager._pool._end(manager._pool._association, "test")  # as after a restart: no connection is left
+            pool = manager._session.pool
+            pool._end(pool._association, "test")  # as after a restart: no connection is left
             start, opened = threading.Barrier(4), []
 
             def begin(manager=manager, start=start, opened=opened):
@@ -253,7 +254,7 @@ def test_threads_that_begin_at_once_share_one_association(service):
                 thread.join()
             for queue in opened:
                 queue.send("x")
-            assert len({member.association.group for member in manager._pool._all}) == 1
+            assert len({member.association.group for member in manager._session.pool._all}) == 1
 
 
 # Since 3.12, Python warns of forks in processes with threads, which test runners and users may have.
@@ -333,7 +334,7 @@ def test_a_server_that_never_answers_times_out(service, monkeypatch):
 
 def test_connections_notice_a_machine_that_is_gone_after_the_time_that_was_set(service):
     with service.connect(dead_peer_seconds=30) as manager:
-        (member,) = manager._pool._all
+        (member,) = manager._session.pool._all
         sock = member.connection._socket
         options = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
         values = [sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, option)) for option in options]

@@ -299,7 +299,7 @@ def until_cancelled(opened):
 
 def put_on_two_connections(manager):
     """Make the pool hold two idle connections, so that the association outlives one."""
-    pool = manager._pool
+    pool = manager._session.pool
     first = pool.take(call := next(openmsmq.client.operations.query(4)))
     pool.give(pool.take(call))
     pool.give(first)
@@ -615,7 +615,7 @@ def test_a_cursor_receives_in_a_transaction_and_an_abort_puts_it_back(qm, poison
 
 def test_a_user_whose_calls_have_two_levels_has_one_transaction(qm, poisoned, strict):
     with strict.connect(user="tester", password="Passw0rd!") as user:
-        assert user._pool is not user._private
+        assert user._session.pool is not user._session.private
         user.create_queue(r".\private$\two-levels", transactional=True)
         with user.open(r".\private$\two-levels", "send") as out, user.transaction() as transaction:
             out.send("x", transaction=transaction)

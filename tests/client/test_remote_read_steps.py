@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from msrpc.rpc.faults import RpcFault
-from openmsmq.client import asynchronous, remote_read
+from openmsmq.client import remote_read
+from openmsmq.client import runner as transport
 from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, fault_error
 from openmsmq.client.remote_read import RR_ACK, RR_NACK, RemoteReadQueue
 from openmsmq.client.reopening import open_handle
@@ -299,7 +300,7 @@ class Server:
         return m.R_CancelReceive_Response(HResult.MQ_ERROR_INVALID_PARAMETER)
 
 
-class Runner(asynchronous.Runner):
+class Runner(transport.Runner):
     """A runner whose calls reach `server` through callbacks of the event loop."""
 
     def __init__(self, server):

@@ -10,7 +10,7 @@ import pytest
 import openmsmq
 import openmsmq.aio
 from daemon import Daemon
-from openmsmq.client.sync import QueueManager
+from openmsmq.client.sync.session import ServerSession
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE
 
 TOO_LARGE = bytes(MAXIMUM_MESSAGE_SIZE + 1)
@@ -106,7 +106,7 @@ def test_several_sends_run_concurrently(qm, queue, monkeypatch):
         opened.send_many(map(str, range(200)))
         assert max(counts) == 64
         counts.clear()
-        monkeypatch.setattr(QueueManager, "_keeps_order", lambda manager: False)
+        monkeypatch.setattr(ServerSession, "keeps_order", lambda session: False)
         opened.send_many(map(str, range(3)))
         assert set(counts) == {1}, "a server that may change the order gets one at a time"
 

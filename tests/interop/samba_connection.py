@@ -10,8 +10,8 @@ from typing import Any, Self
 from uuid import UUID
 
 import openmsmq
-from openmsmq.client import sync
 from openmsmq.client.calls import ClientCall
+from openmsmq.client.pool import Pool
 from requirements import missing
 
 PYTHON = "/usr/bin/python3"  # Debian's interpreter, for which its packages are installed
@@ -101,7 +101,7 @@ class Samba:
         self.close()
 
 
-class _SambaPool(sync.Pool):
+class _SambaPool(Pool):
     """A pool of one connection: Samba's."""
 
     def __init__(self, samba: Samba, is_ndr64: bool) -> None:

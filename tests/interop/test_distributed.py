@@ -140,7 +140,7 @@ def test_a_transaction_of_another_kind_is_refused(pair: Pair) -> None:
         from openmsmq.client.transaction_calls import enlist_remote
 
         with pytest.raises(openmsmq.MsmqError, match="MQ_ERROR_INVALID_PARAMETER"):
-            far._private.run(enlist_remote(bytes(16), b"a token of another kind"))
+            far._session.private.run(enlist_remote(bytes(16), b"a token of another kind"))
 
 
 def test_the_asyncio_client_does_the_same(pair: Pair) -> None:

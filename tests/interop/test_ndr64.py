@@ -203,5 +203,5 @@ def test_many_calls_on_one_connection_are_answered_in_their_own_syntax(daemon: D
 
 def test_our_client_offers_both_syntaxes_and_uses_the_servers_choice(daemon: Daemon, queue: str) -> None:
     with daemon.connect() as manager, manager.open(f".\\private$\\{queue}") as _:
-        (member,) = manager._pool._idle
+        (member,) = manager._session.pool._idle
         assert set(member.connection.core.transfer_syntaxes.values()) == {NDR}

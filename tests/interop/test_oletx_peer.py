@@ -66,16 +66,16 @@ class Partners:
     def pull(self, guid: UUID, token: bytes | None = None) -> None:
         """R_QMEnlistRemoteTransaction with the peer's token."""
         token = self.peer.token(guid).build() if token is None else token
-        self.manager._private.run(transaction_calls.enlist_remote(guid.bytes_le, token))
+        self.manager._session.private.run(transaction_calls.enlist_remote(guid.bytes_le, token))
 
     def enlist(self, guid: UUID) -> None:
         """R_QMEnlistTransaction."""
-        self.manager._pool.run(transaction_calls.enlist_for_sending(guid.bytes_le))
+        self.manager._session.pool.run(transaction_calls.enlist_for_sending(guid.bytes_le))
 
     def send(self, guid: UUID, value: str) -> None:
         """rpc_ACSendMessageEx in the transaction."""
         handle = self.sender._through_qmcomm("sending")
-        self.manager._pool.run(handle.send(as_message(value, {}), guid.bytes_le))
+        self.manager._session.pool.run(handle.send(as_message(value, {}), guid.bytes_le))
 
     def receive(self, guid: UUID) -> Any:
         """R_StartTransactionalReceive and R_EndTransactionalReceive."""

@@ -1,0 +1,150 @@
+"""Transactions in which databases take part; see `openmsmq.client.participants`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from openmsmq.client import operations as o
+from openmsmq.client.asynchronous.queue import open_queue
+from openmsmq.client.asynchronous.session import ServerSession
+from openmsmq.client.asynchronous.transaction import Transaction
+from openmsmq.client.calls import ServerResource, answered
+from openmsmq.client.open_queue import check_not_finished
+from openmsmq.client.participants import Participant, outcome_body, participants_in, raise_first
+from openmsmq.model.errors import MessageNotFound, MsmqError, QueueNotFound, TransactionSequence
+
+
+class Outcomes:
+    """The queue of outcomes: it has a message for each transaction with participants that has committed.
+    `transaction` is an identifier, 32 hexadecimal digits."""
+
+    def __init__(self, session: ServerSession, name: str) -> None:
+        self._session, self._name = session, name
+
+    async def record(self, transaction: Transaction, participants: int) -> None:
+        """Record, in the transaction, that it commits."""
+        async with await open_queue(self._session, self._name, "send") as queue:
+            await queue.send(outcome_body(participants), label=transaction.uow.hex(), transaction=transaction)
+
+    async def committed(self) -> dict[str, int]:
+        """Return the committed transactions, and the number of their participants. Raises QueueNotFound."""
+        found = {}
+        async with await open_queue(self._session, self._name, "peek") as queue:
+            async for message in queue:
+                if (number := participants_in(message.body)) is not None:
+                    found[message.label] = number
+        return found
+
+    async def has_committed(self, transaction: str) -> bool | None:
+        """Whether a transaction has committed; None while it is in progress. One that can no longer be committed has
+        not."""
+        if transaction in await self.committed():
+            return True
+        try:
+            probe = await self._session.runner.run(o.enlist(bytes.fromhex(transaction)))
+        except TransactionSequence:
+            return None
+        try:
+            return transaction in await self.committed()  # it may have ended in the meantime
+        finally:
+            await self._session.runner.run(o.abort(probe))
+
+    async def forget(self, transaction: str) -> None:
+        """Delete the outcome, because all participants have been told."""
+        async with await open_queue(self._session, self._name) as queue:
+            async for message in queue:
+                if message.label == transaction and participants_in(message.body) is not None:
+                    with suppress(MessageNotFound):
+                        await queue.receive_by_lookup_id(message.lookup_identifier)
+                    return
+
+    async def resolve(self, participants: tuple[Participant, ...]) -> list[str]:
+        """End transactions in doubt; see `QueueManager.resolve`."""
+        run = self._session.runner
+        try:
+            await self.committed()
+        except QueueNotFound:  # no transaction was begun yet; otherwise this is the wrong queue or queue manager
+            for participant in participants:
+                if list(await run.outcome(participant.in_doubt())):
+                    raise
+            return []
+        under_way: set[str] = set()
+        told: set[str] = set()  # committed transactions that were in doubt
+        failures: list[Exception] = []
+        for participant in participants:
+            try:
+                for transaction in list(await run.outcome(participant.in_doubt())):
+                    committed = await self.has_committed(transaction)
+                    if committed is None:
+                        under_way.add(transaction)
+                    elif committed:
+                        await run.outcome(participant.commit(transaction))
+                        told.add(transaction)
+                    else:
+                        await run.outcome(participant.rollback(transaction))
+            except Exception as error:
+                failures.append(error)
+        raise_first(failures)
+        known = await self.committed() if told else {}
+        for transaction, number in known.items():
+            if transaction in told and number <= len(participants):
+                await self.forget(transaction)
+        return sorted(under_way)
+
+
+class TransactionWithParticipants(Transaction):
+    """A transaction that accepts participants."""
+
+    def __init__(self, session: ServerSession, enlisted: o.Enlisted, held: ServerResource, outcomes: Outcomes) -> None:
+        super().__init__(session, enlisted, held)
+        self._outcomes = outcomes
+        self._participants: list[Participant] = []
+
+    def enlist(self, participant: Participant) -> str:
+        check_not_finished(self.finished)
+        if participant not in self._participants:
+            self._participants.append(participant)
+        return self.uow.hex()
+
+    async def _commit(self) -> None:
+        """Prepare all participants, commit at the queue manager, which decides, and then commit the participants."""
+        if not self._participants:
+            await super()._commit()
+            return
+        identifier = self.uow.hex()
+        try:
+            await self._outcomes.record(self, len(self._participants))
+            for participant in self._participants:
+                await self.session.runner.outcome(participant.prepare(identifier))
+        except BaseException:
+            await self.abort()
+            raise
+        try:
+            await super()._commit()
+        except MsmqError as error:
+            if answered(error):
+                await self.abort()
+            raise
+        await self._tell(lambda participant: participant.commit(identifier))
+        await self._outcomes.forget(identifier)
+
+    async def _abort(self) -> None:
+        try:
+            await super()._abort()
+        except MsmqError as error:
+            if not (self._participants and answered(error)):  # it has already ended
+                raise
+        finally:
+            await self._tell(lambda participant: participant.rollback(self.uow.hex()))
+
+    async def _tell(self, tell: Callable[[Participant], Any]) -> None:
+        """Call this for each participant, also after one has failed. Raises the first exception."""
+        failures: list[Exception] = []
+        for participant in self._participants:
+            try:
+                await self.session.runner.outcome(tell(participant))
+            except Exception as error:
+                failures.append(error)
+        raise_first(failures)
