@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from openmsmq.model.names import parse_format_name
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.protocols.proxies import HandedOver
 from openmsmq.protocols.qmcomm import QmComm
+from openmsmq.queueing.machine import MachineLimits
 from openmsmq.queueing.unit_of_work import Transaction
 from protocols.clients import Client, Connection, Server, object_format, queue_format, text_variant
 
@@ -69,6 +71,17 @@ def test_a_stub_that_does_not_decode_is_a_fault(server: Server, client: Client) 
                 call = Call(Connection(client.association), interface, UNAUTHENTICATED, None, 1, 0, opnum, b"\xff")  # type: ignore[arg-type]
                 with fault(RPC_X_BAD_STUB_DATA):
                     interface.call(call)
+
+
+def test_a_call_that_a_limit_refuses_is_logged_with_the_limit_once_a_minute(
+    server: Server, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = server.environment.manager.registry
+    registry.machine = replace(registry.machine, limits=MachineLimits(max_queues=1))
+    for name in ("a", "b"):
+        assert client.create(name).result == H.MQ_ERROR_INSUFFICIENT_RESOURCES
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "R_QMCreateObjectInternal of" in said and "there are 1 queues already (max_queues) (1 since" in said
 
 
 def test_the_port_is_returned_without_authentication(server: Server, client: Client) -> None:

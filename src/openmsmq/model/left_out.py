@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
+
+from openmsmq.model.once_a_minute import OnceAMinute
 
 logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-PERIOD: Final = 60.0  # seconds between two log records about the same list
 
 
 class LeftOut:
@@ -20,20 +20,16 @@ class LeftOut:
     minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.counts: Final[Counter[str]] = Counter()
-        self._clock: Final = clock
-        self._next: Final[dict[str, float]] = {}
+        self._spaced: Final = OnceAMinute(clock)
+        self.counts: Final = self._spaced.counts
 
     def note(self, name: str, item: object, error: BaseException) -> None:
         """Count and log an item of the list `name` that failed and is left out."""
-        self.counts[name] += 1
-        now = self._clock()
-        if now >= self._next.get(name, now):
-            first = name not in self._next
-            self._next[name] = now + PERIOD
+        if self._spaced.count(name):
+            number = self.counts[name]
             logger.error(
                 "%s: %s is left out (%d since the start): %s: %s",
-                name, item, self.counts[name], type(error).__name__, error, exc_info=error if first else None,
+                name, item, number, type(error).__name__, error, exc_info=error if number == 1 else None,
             )  # fmt: skip
 
     def each(

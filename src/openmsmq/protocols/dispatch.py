@@ -20,8 +20,8 @@ from msrpc.rpc.call import Call
 from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from msrpc.rpc.pdu import NDR, NDR64, AuthLevel, SyntaxId
 from openmsmq.interfaces.ms_mqmq import XACTUOW
-from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
-from openmsmq.model.exhaustion import OutOfResources, exhausted
+from openmsmq.model.errors import HResult, InsufficientResources, MessageStorageFailed, MsmqError, TransactionSequence
+from openmsmq.model.exhaustion import exhausted
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.unit_of_work import Transaction
 
@@ -82,17 +82,14 @@ class NdrInterface:
         before = store.end
         try:
             response = handler(call, request)
-        except OutOfResources as error:
-            logger.error("%s of %s failed: %s", operation.name, call.peer, error)
-            response = self.failure(operation, request, error.hresult)
         except MsmqError as error:
-            logger.debug("%s failed: %s", operation.name, error)
+            self._log(operation, call, error)
             response = self.failure(operation, request, error.hresult)
         except OSError as error:
             shortage = exhausted(error)
             if shortage is None:
                 raise
-            logger.error("%s of %s failed: %s", operation.name, call.peer, shortage)
+            self._log(operation, call, shortage)
             response = self.failure(operation, request, shortage.hresult)
         if response is not None:
             self.finish(call, operation, response, store.end != before)
@@ -132,12 +129,13 @@ class NdrInterface:
             call.fault(error.status)
             return
         else:
-            if (shortage := exhausted(error)) is not None:
-                logger.error("%s of %s failed: %s", operation.name, call.peer, shortage)
-                error = shortage
-            elif not isinstance(error, MsmqError):
+            error = exhausted(error) or error
+            if isinstance(error, MsmqError):
+                self._log(operation, call, error)
+                hresult = error.hresult
+            else:
                 logger.error("%s failed", operation.name, exc_info=error)
-            hresult = error.hresult if isinstance(error, MsmqError) else HResult.MQ_ERROR
+                hresult = HResult.MQ_ERROR
             try:
                 response = self.failure(operation, request, hresult)
             except Fault as fault:  # the operation has no result
@@ -146,6 +144,18 @@ class NdrInterface:
         if response is not None:
             store = self.environment.store
             self.finish(call, operation, response, store.end != store.durable_end)
+
+    def _log(self, operation: Operation, call: Call, error: MsmqError) -> None:
+        """Log a call that failed. The caller gets only an HRESULT, so the log must name a limit that refused it."""
+        refused = self.environment.refused
+        if not isinstance(error, InsufficientResources | MessageStorageFailed):
+            logger.debug("%s failed: %s", operation.name, error)
+        elif refused.count(operation.name):
+            number = refused.counts[operation.name]
+            if isinstance(error, InsufficientResources):
+                logger.warning("%s of %s is refused: %s (%d since the start)", operation.name, call.peer, error, number)
+            else:
+                logger.error("%s of %s failed: %s (%d since the start)", operation.name, call.peer, error, number)
 
     @staticmethod
     def failure(operation: Operation, request: Any, hresult: int) -> Any:
