@@ -353,8 +353,8 @@ class ClientConnection:
         if stub:
             pieces.append(stub)
             self._answered += len(stub)
-            if self._answered > self.limits.max_call_size:
-                raise RemoteProtocolError(f"the response exceeds {self.limits.max_call_size} bytes")
+            if self._answered > self.limits.max_response_size:
+                raise RemoteProtocolError(f"the response exceeds {self.limits.max_response_size} bytes")
         if flags & PFC_LAST_FRAG:
             del self._calls[call_id], self._answers[call_id]
             stub = b"".join(pieces)

@@ -51,7 +51,7 @@ def list_outgoing(site: ActionSite, given: Empty) -> OutgoingList:
     rows = [row for row in daemon_of(site).queues() if row["kind"] == "outgoing"]
     rows.sort(key=lambda row: (-row["messages"], row["name"].casefold()))
     known = {queue["format_name"].casefold(): queue for queue in site.manager.outgoing()}
-    connected = site.manager.management().get("connected")
+    connected = site.manager.management(None, "connected")["connected"]
 
     def waiting(row: Mapping[str, Any]) -> Waiting:
         given = {"format_name": row["name"], "state": row["state"], "message_count": row["messages"]}
@@ -78,7 +78,7 @@ def _act(site: ActionSite, what: Literal["pause", "resume"]) -> Waiting:
     row = {"id": "", "state": queue["state"], "messages": queue["message_count"], "bytes": queue["bytes_in_queue"]}
     connected = None
     if site.daemon is not None:
-        connected = manager.management().get("connected")
+        connected = manager.management(None, "connected")["connected"]
         site.daemon.changed()
         row = site.daemon.queue(site.queue["id"])
     return Waiting(

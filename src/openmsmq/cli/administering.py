@@ -113,7 +113,7 @@ def list_(qm: QueueManager, as_json: bool) -> None:
 def show(qm: QueueManager, name: str, as_json: bool) -> None:
     """Show why messages wait, and what to do about it."""
     properties = qm.management(path_of(name))
-    state = explanation(properties, qm.management().get("connected"))
+    state = explanation(properties, qm.management(None, "connected")["connected"])
     if as_json:
         print_json({**properties, "explanation": state})
         return

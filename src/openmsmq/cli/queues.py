@@ -57,7 +57,7 @@ def list_(qm: QueueManager, as_json: bool) -> None:
 
     No published protocol lists public queues that are not open; use `openmsmq directory queues`.
     """
-    active = qm.management()["active_queues"]
+    active = qm.management(None, "active_queues")["active_queues"]
     connectors = sorted(name for name in active if name.startswith("CONNECTOR="))
     public = sorted(_public(qm, name) for name in active if name.startswith("PUBLIC="))
     rows = [{"path_name": name, **_counts(qm, name)} for name in [*sorted(qm.queues()), *public, *connectors]]

@@ -347,11 +347,23 @@ def test_an_unknown_presentation_context_is_a_fault_and_the_connection_continues
     assert pair.exchange() == [FaultReceived(call, NCA_S_UNK_IF), ResponseReceived(good, b"ba")]
 
 
+def test_a_list_of_a_hundred_thousand_names_is_received() -> None:
+    """Its server has at most 100,000 queues; the longest names have 124 characters."""
+    pair, stub = bound(), bytes(100_000 * (2 * 124 + 16))
+    call = pair.client.request(ECHO, REVERSE, b"")
+    events = [
+        event
+        for fragment in fragments(PacketType.RESPONSE, 0, call, bytes(4), stub, 5840, None)
+        for event in pair.client.receive_data(fragment)
+    ]
+    assert events == [ResponseReceived(call, stub)]
+
+
 @pytest.mark.parametrize("how", ["fault", "orphan"])
 def test_an_undeliverable_reply_no_longer_counts(how: str) -> None:
     """After one fragment of a large reply, a fault arrives or the caller orphans the call."""
     pair = bound()
-    pair.client.limits = RpcLimits(max_call_size=1000)
+    pair.client.limits = RpcLimits(max_response_size=1000)
     for _ in range(3):
         call = pair.client.request(ECHO, REVERSE, b"")
         (whole,) = fragments(PacketType.RESPONSE, 0, call, bytes(4), b"x" * 600, 5840, None)

@@ -149,10 +149,10 @@ class QueueManager(Closing):
         names: list[str] = (self._session.pool.run(o.management(name, "subqueue_names")))["subqueue_names"]
         return names
 
-    def management(self, name: str | None = None) -> dict[str, Any]:
+    def management(self, name: str | None = None, *wanted: str) -> dict[str, Any]:
         """Return management properties (MS-MQMR) of a queue, of an outgoing queue by the name of its destination, or of
-        the machine. A property without a value is None."""
-        return self._session.pool.run(o.management(name))
+        the machine: the named ones, or all. A property without a value is None."""
+        return self._session.pool.run(o.management(name, *wanted))
 
     def outgoing(self) -> list[dict[str, Any]]:
         """Return the management properties of each outgoing queue that has messages or is open."""
