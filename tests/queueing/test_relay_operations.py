@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Access, Acknowledge
-from openmsmq.model.errors import InsufficientResources, QueueDeleted
+from openmsmq.model.errors import InsufficientResources, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
 from openmsmq.model.names import MultipleElementFormatName, parse_format_name
 from openmsmq.store import Operation, Put
@@ -119,3 +119,30 @@ def test_in_a_transactional_queue_nothing_passes_a_message_that_is_too_large(wor
     with pytest.raises(InsufficientResources, match="4194304"):
         hand_on(world, "t", 2, set())
     assert world.labels("t") == ["large", "b"]
+
+
+def test_a_message_goes_on_without_the_signature_and_the_key_of_its_way_here(world: World) -> None:
+    """A signature covers source and destination, which change; the key is that of an encrypted body, and it is plain
+    here: with it, the other machine would take the plain body for an encrypted one."""
+    take_in(
+        world, "q",
+        message("a", signature=b"s", multiple_destination_signature=b"m", symmetric_key=b"key", authentication_level=3,
+                sender_certificate=b"certificate"),
+    )  # fmt: skip
+    assert hand_on(world, "q", 2, set()) == (1, [])
+    (outgoing,) = world.registry.outgoing.values()
+    (onward,) = world.messages(outgoing)
+    assert (onward.signature, onward.multiple_destination_signature, onward.symmetric_key) == (b"", b"", b"")
+    assert (onward.authentication_level, onward.sender_certificate) == (0, b"certificate")
+
+
+def test_a_message_that_was_encrypted_does_not_go_on_in_plain_text(world: World) -> None:
+    """A direct format name does not say whose key encrypts the body ([MS-MQQB] 3.1.7.1.5)."""
+    take_in(world, "q", message("a"), message("secret", privacy_level=5, symmetric_key=b"key"), message("b"))
+    assert hand_on(world, "q", 3, set()) == (2, ["secret"])
+    assert world.labels("q") == ["secret"]
+    one = {"transaction_identifier": bytes(16) + b"\1\0\0\0", "first_in_transaction": True, "last_in_transaction": True}
+    take_in(world, "t", message("secret", privacy_level=5, **one))
+    with pytest.raises(MsmqError, match="wants the body encrypted"):
+        hand_on(world, "t", 1, set())
+    assert world.labels("t") == ["secret"]

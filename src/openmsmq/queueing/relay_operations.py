@@ -9,9 +9,16 @@ from typing import Final, NamedTuple
 
 from openmsmq.model.admission import check_message
 from openmsmq.model.constants import INFINITE, Acknowledge, Delivery, Journal, MessageClass
-from openmsmq.model.errors import InsufficientResources, MessageStorageFailed, MsmqError, QueueDeleted, TransactionUsage
+from openmsmq.model.errors import (
+    HResult,
+    InsufficientResources,
+    MessageStorageFailed,
+    MsmqError,
+    QueueDeleted,
+    TransactionUsage,
+)
 from openmsmq.model.message import Message
-from openmsmq.model.names import SingleFormatName
+from openmsmq.model.names import DirectFormatName, SingleFormatName
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_locks import MessageLocks
@@ -113,12 +120,13 @@ class RelayOperations:
         here; a refusal by the other machine makes a dead letter. Others are kept in a subqueue until the other machine
         acknowledges their arrival at the queue `acknowledged_at` (a format name); see `take_acknowledgments`.
 
-        A message that becomes too large for a packet by the further names stays in the queue: `refuse` is called, its
-        position is added to `aside`, and messages at these positions are left out from then on. In a transactional
-        queue, which keeps its order, those before it are sent, and the error is raised if it is the first.
+        A message that becomes too large for a packet by the further names, or whose body was encrypted on its way here
+        and could not be on its way on, stays in the queue: `refuse` is called, its position is added to `aside`, and
+        messages at these positions are left out from then on. In a transactional queue, which keeps its order, those
+        before it are sent, and the error is raised if it is the first.
 
         Returns the number of messages. Raises QueueDeleted, MessageStorageFailed, InsufficientResources and, for a
-        transactional queue, the errors of `check_message`, with nothing changed.
+        transactional queue, the errors of `_check_onward`, with nothing changed.
         """
         if queue.deleted:
             raise QueueDeleted(detail=f"{queue.properties.path_name} was deleted")
@@ -135,7 +143,7 @@ class RelayOperations:
                 onward = self._onward(message, str(name), acknowledged_at)
                 size = onward.size
                 try:
-                    check_message(onward, size=size)
+                    _check_onward(onward, size, name)
                 except MsmqError as error:
                     if not queue.properties.transactional:
                         aside.add(key)
@@ -205,6 +213,9 @@ class RelayOperations:
         onward.destination_queue_format_name = destination
         onward.destination_multi_queue_format_name = ""
         onward.time_to_reach_queue = INFINITE
+        # The signature covers the names and the queue manager of the original; the key is that of a body which is stored
+        # in plain text.
+        onward.signature = onward.multiple_destination_signature = onward.symmetric_key = b""
         onward.authentication_level = 0  # determined by the destination
         onward.journaling_requested = _DEADLETTER if message.is_transactional else 0
         onward.acknowledgements_requested = 0
@@ -214,3 +225,13 @@ class RelayOperations:
         else:
             onward.administration_queue_format_name, onward.acknowledgements_requested = acknowledged_at, _ARRIVAL
         return onward
+
+
+def _check_onward(message: Message, size: int, name: SingleFormatName) -> None:
+    """Check that a message can be sent to a queue of another machine. Raises MsmqError."""
+    if message.privacy_level and isinstance(name, DirectFormatName):  # [MS-MQQB] 3.1.7.1.5
+        raise MsmqError(
+            HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
+            f"its sender wants the body encrypted, and no key is known for the machine in {name}",
+        )
+    check_message(message, size=size)
