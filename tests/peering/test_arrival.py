@@ -297,3 +297,18 @@ def test_refused_messages_are_counted_by_reason_and_source_for_metrics(arrival: 
     reason = int(MessageClass.NACK_BAD_DST_Q)
     assert refused_so_far[reason, str(UUID(int=0))] == 1 and refused_so_far[reason, OTHERS] == MOST_REFUSED
     assert len(refused_so_far) == MOST_REFUSED + 1
+
+
+@pytest.mark.parametrize("signature", ["", "signature", "multiple_destination_signature"])
+def test_names_of_local_queues_get_the_computer_name_unless_they_are_signed(pair: Pair, signature: str) -> None:
+    """Deviation D-108."""
+    local = "DIRECT=OS:.\\private$\\answers"
+    message = Message(
+        destination_queue_format_name="DIRECT=OS:beta\\private$\\plain", response_queue_format_name=local,
+        administration_queue_format_name=local, source_machine_identifier=pair.alpha.machine.identifier,
+        **({signature: b"signature"} if signature else {}),  # type: ignore[arg-type]
+    )  # fmt: skip
+    queue = pair.alpha.manager.outgoing.outgoing_for(DirectFormatName("OS", "beta", "private$\\plain"))
+    sent = pair.alpha.service._sender._packet(queue, message).user
+    expected = QueueName(NameType.DIRECT, direct=f"OS:{'.' if signature else 'ALPHA'}\\private$\\answers")
+    assert (sent.administration, sent.response) == (expected, expected)

@@ -8,17 +8,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from openmsmq.conversion.packets import NAMES_KEPT, user_message_of
+from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import MessageStorageFailed, MsmqError
 from openmsmq.model.exhaustion import OutOfResources
 from openmsmq.model.lookup_id import lookup_id
 from openmsmq.model.message import Message
+from openmsmq.model.names_elsewhere import name_for_others
 from openmsmq.packet import BadPacket, UserMessage
 from openmsmq.packet.headers import NO_GUID, DebugHeader
 from openmsmq.packet.internal import FinalAckBody, OrderAckBody
@@ -166,19 +167,22 @@ class MessageSender:
 
     def _packet(self, queue: OutgoingQueue, message: Message) -> UserMessage:
         """Return the packet of a message, with names of local queues that other machines understand."""
-        machine = self._manager.machine
-        administration = _named_for_others(message.administration_queue_format_name, machine.computer_name)
-        response = _named_for_others(message.response_queue_format_name, machine.computer_name)
-        destinations = ""
-        if not message.multiple_destination_signature:  # the signature covers these names
-            destinations = _named_for_others(message.destination_multi_queue_format_name, machine.computer_name)
-        if administration or response or destinations:
-            message = replace(
-                message,
-                destination_multi_queue_format_name=destinations or message.destination_multi_queue_format_name,
-                administration_queue_format_name=administration or message.administration_queue_format_name,
-                response_queue_format_name=response or message.response_queue_format_name,
-            )
+        if not (message.signature or message.multiple_destination_signature):  # a signature covers these names
+            computer = self._manager.machine.computer_name
+            administration = name_for_others(message.administration_queue_format_name, computer)
+            response = name_for_others(message.response_queue_format_name, computer)
+            destinations = name_for_others(message.destination_multi_queue_format_name, computer)
+            if (
+                administration != message.administration_queue_format_name
+                or response != message.response_queue_format_name
+                or destinations != message.destination_multi_queue_format_name
+            ):
+                message = replace(
+                    message,
+                    destination_multi_queue_format_name=destinations,
+                    administration_queue_format_name=administration,
+                    response_queue_format_name=response,
+                )
         packet = user_message_of(message)
         if packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC:
             packet.user.queue_manager_address = self.machine_of(queue.destination, None)
@@ -417,24 +421,3 @@ def _token(queue: OutgoingQueue, message: Message, number: int | None) -> SentMe
     if not message.journaling_requested:
         message.body = b""
     return SentMessage(queue, message.lookup_identifier, message, number)
-
-
-@lru_cache(NAMES_KEPT)
-def _named_for_others(format_name: str, computer: str) -> str:
-    """Return the format name that identifies a queue of this machine on other machines; empty if the name needs no
-    change (deviation D-108)."""
-    if not format_name:
-        return ""
-    try:
-        name = names.parse_format_name(format_name)
-    except MsmqError:
-        return ""
-    elements = name.elements if isinstance(name, names.MultipleElementFormatName) else (name,)
-    given = [_named_with(element, computer) for element in elements]
-    return ",".join(map(str, given)) if given != list(elements) else ""
-
-
-def _named_with(name: names.SingleFormatName, computer: str) -> names.SingleFormatName:
-    if isinstance(name, names.DirectFormatName) and name.host.lower() in (".", "localhost"):
-        return replace(name, protocol="OS", address=computer)
-    return name

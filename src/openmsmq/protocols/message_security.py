@@ -14,6 +14,7 @@ from openmsmq.model.constants import Delivery
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName
+from openmsmq.model.names_elsewhere import name_for_others
 from openmsmq.model.security import sid_bytes
 from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection.arrival import ArrivalProtection
@@ -30,11 +31,16 @@ class MessageSecurity:
     """Signatures and encryption of messages; every send calls it before the message is enqueued."""
 
     def __init__(
-        self, machine: bytes, arrival: ArrivalProtection, internal: InternalCertificates | None = None
+        self,
+        machine: bytes,
+        arrival: ArrivalProtection,
+        internal: InternalCertificates | None = None,
+        computer_name: str = "",
     ) -> None:
         """`machine` is the identifier of this queue manager, which signatures cover; `internal` has the keys with which
-        it signs for users."""
+        it signs for users, in messages to other machines with `computer_name` for names of queues of this machine."""
         self._machine: Final = machine
+        self._computer_name: Final = computer_name
         self._arrival: Final = arrival
         self.internal: Final = internal
         self.registering: Final = asyncio.Lock()  # one registration of an internal certificate at a time
@@ -91,6 +97,13 @@ class MessageSecurity:
                 HResult.MQ_ERROR_CANNOT_HASH_DATA_EX,
                 f"HashAlgorithm is {message.hash_algorithm:#x}; this server signs with SHA-256 and SHA-512",
             )
+        if not all(map(_is_here, descriptor.parts or [descriptor])):  # a signature covers these names (D-108)
+            message.administration_queue_format_name = name_for_others(
+                message.administration_queue_format_name, self._computer_name
+            )
+            message.response_queue_format_name = name_for_others(
+                message.response_queue_format_name, self._computer_name
+            )
         message.sender_certificate, message.default_provider = signer.encoded, True
         packet = self._packet(descriptor, message, transactional)
         data = signed_bytes(packet, Version.MSMQ_3 if descriptor.parts else version, message.body)
@@ -111,7 +124,7 @@ class MessageSecurity:
             return
         targets = descriptor.parts or [descriptor]
         self._check_encryption(targets, message, encrypted)
-        here = [target.queue is not None and target.queue.is_destination for target in targets]
+        here = list(map(_is_here, targets))
         if descriptor.parts:  # [MS-MQDMPR] 3.1.1.12: several destinations have one signature, MSMQ 3.0
             message.multiple_destination_signature, message.signature = message.signature, b""
         if not any(here):
@@ -163,3 +176,8 @@ class MessageSecurity:
             if self._arrival.policy.unverified_local_signatures:
                 return 0
             raise
+
+
+def _is_here(target: OpenQueueDescriptor) -> bool:
+    """Whether a destination is a queue of this machine."""
+    return target.queue is not None and target.queue.is_destination

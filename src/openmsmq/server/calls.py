@@ -122,7 +122,8 @@ class Calls:
             remote_read_security=configuration.remote_read_security,
             directory=context.directory,
             message_security=MessageSecurity(
-                context.manager.machine.identifier, protections.arrival, protections.internal
+                context.manager.machine.identifier, protections.arrival, protections.internal,
+                context.manager.machine.computer_name,
             ),
             public_queues=PublicQueues(
                 context.manager, context.directory, protections.published_keys, protections.peer_keys.is_fresh
