@@ -29,6 +29,7 @@ from openmsmq.peering.arrival import (
     reply_to,
 )
 from openmsmq.protection.arrival import Accepted
+from openmsmq.protection.sign import Version, signed_bytes
 from openmsmq.queueing.arrivals import Arriving
 from openmsmq.queueing.authorization import SYSTEM, QueueAccessMask
 from openmsmq.queueing.changes import MOST_REFUSED, OTHERS
@@ -297,6 +298,46 @@ def test_refused_messages_are_counted_by_reason_and_source_for_metrics(arrival: 
     reason = int(MessageClass.NACK_BAD_DST_Q)
     assert refused_so_far[reason, str(UUID(int=0))] == 1 and refused_so_far[reason, OTHERS] == MOST_REFUSED
     assert len(refused_so_far) == MOST_REFUSED + 1
+
+
+_OTHER = b"\x66" * 16
+_DIRECT = QueueName(NameType.DIRECT, direct="OS:alpha\\private$\\admin")
+
+
+@pytest.mark.parametrize(
+    ("administration", "response"),
+    [
+        (_DIRECT, QueueName(NameType.SAME_AS_ADMINISTRATION)),
+        (QueueName(NameType.PRIVATE, _OTHER, 5), QueueName(NameType.PRIVATE_ON_ADMINISTRATION, number=6)),
+        (QueueName(NameType.PUBLIC, _OTHER), QueueName(NameType.PRIVATE_ON_ADMINISTRATION, number=6)),
+        (QueueName(NameType.PRIVATE_ON_DESTINATION, number=5), QueueName(NameType.PRIVATE_ON_DESTINATION, number=6)),
+        (QueueName(NameType.PRIVATE, SOURCE, 5), QueueName(NameType.PRIVATE, SOURCE, 6)),
+        (None, _DIRECT),
+    ],
+    ids=lambda name: name.type.name if name is not None else "none",
+)
+def test_a_router_leaves_what_a_signature_covers(administration: QueueName | None, response: QueueName) -> None:
+    """[MS-MQMQ] 2.5.2: a signature covers administration and response queue in the form in which the packet has them."""
+    line = FourMachines()
+
+    async def story() -> None:
+        await line.start()
+        router = line.nodes["ROUTER"]
+        line.nodes["GATE"].crash()
+        made = packet()
+        made.user.queue_manager_address = GUIDS["OMEGA"]
+        made.user.destination = QueueName(NameType.PRIVATE_ON_DESTINATION, number=7)
+        made.user.administration, made.user.response = administration, response
+        assert accepted(judge(router.service._arrival, made, ORIGIN))
+        router.committer.when_durable(lambda: None)
+        await settled(1)
+        (outgoing,) = [queue for queue in router.manager.registry.outgoing.values() if len(queue)]
+        taken = router.service._sender.next(outgoing, GUIDS["GATE"])
+        assert taken is not None
+        assert (taken[0].user.administration, taken[0].user.response) == (administration, response)
+        assert signed_bytes(taken[0], Version.MSMQ_2, b"") == signed_bytes(made, Version.MSMQ_2, b"")
+
+    line.run(story)
 
 
 @pytest.mark.parametrize("signature", ["", "signature", "multiple_destination_signature"])

@@ -32,7 +32,7 @@ from openmsmq.packet.headers import TransactionHeader
 from openmsmq.packet.internal import FinalAckBody
 from openmsmq.packet.message_packet import MessagePacket
 from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER, NameType
-from openmsmq.peering.durable import Route
+from openmsmq.peering.durable import route_of
 from openmsmq.peering.memory import INCOMING_OF_ADDRESS, MOST_INCOMING, Duplicates, Sources, SourceState
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
 from openmsmq.queueing.arrivals import Arriving
@@ -312,7 +312,7 @@ class Arrival:
         if not batch.work.may_store(queue, size):
             return Disposition(DeliveryResult.COMES_AGAIN)
         final_ack = _final_ack(packet, message, arrived.origin, always=True)
-        batch.work.accept(queue, message, size, final_ack, _route(packet, hops).pack())
+        batch.work.accept(queue, message, size, final_ack, route_of(packet, message, hops).pack())
         self._remember(arrived, None, batch)
         return Disposition(DeliveryResult.ACCEPTED, is_stored=True)
 
@@ -548,18 +548,6 @@ def _name_elsewhere(format_name: str) -> names.PrivateFormatName | names.PublicF
     except IllegalFormatName:
         return None
     return name if isinstance(name, (names.PrivateFormatName, names.PublicFormatName)) else None
-
-
-def _route(packet: UserMessage, hops: int) -> Route:
-    header, report_queue = packet.transaction, (packet.debug and packet.debug.queue) or b""
-    is_public = packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC
-    machine = packet.user.queue_manager_address if is_public else b""
-    if header is None:
-        return Route(hops, report_queue=report_queue, machine=machine)
-    return Route(
-        hops, header.final_ack_required, header.sequence_ordinal, header.sequence_timestamp, header.sequence_number,
-        header.previous_sequence_number, report_queue, machine,
-    )  # fmt: skip
 
 
 def _final_ack(packet: UserMessage, message: Message, origin: ArrivalOrigin, *, always: bool = False) -> bytes:

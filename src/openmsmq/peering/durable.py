@@ -6,6 +6,12 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from openmsmq.conversion.packets import user_message_of
+from openmsmq.model.message import Message
+from openmsmq.packet import UserMessage
+from openmsmq.packet.headers import NO_GUID, UserHeader
+from openmsmq.packet.queue_names import NameType, pack_name, unpack_name
+from openmsmq.packet.reader import Reader
 from openmsmq.store import Drop, Put
 from openmsmq.transport.sequence import SequenceId, SequencePosition
 
@@ -18,6 +24,7 @@ HISTORY_PREFIX = b"history/"  # identifiers of received messages
 _IDENTIFIER = struct.Struct("<II")
 _SEQUENCE = struct.Struct("<III")
 _ROUTE = struct.Struct("<B?IIII")
+_NAMES = struct.Struct("<HH")  # types of administration and response queue, before their names
 _INCOMING = struct.Struct("<IIIII")
 
 
@@ -93,7 +100,7 @@ def incoming_of(name: bytes, value: bytes) -> tuple[bytes, int, str, SequencePos
 
 class Route(NamedTuple):
     """Routing state of a packet in transit: hops made, the sequence of its source, the DebugHeader's queue (16 bytes,
-    or none), and the queue manager that a public queue is on (16 bytes, or none)."""
+    or none), the queue manager that a public queue is on (16 bytes, or none), and its names (see `route_of`)."""
 
     hops: int
     final_ack: bool = False
@@ -103,16 +110,52 @@ class Route(NamedTuple):
     previous: int = 0
     report_queue: bytes = b""
     machine: bytes = b""
+    names: bytes = b""
 
     def pack(self) -> bytes:
-        report_queue = self.report_queue or (bytes(16) if self.machine else b"")
-        return _ROUTE.pack(*self[:-2]) + report_queue + self.machine
+        machine = self.machine or (NO_GUID if self.names else b"")
+        report_queue = self.report_queue or (NO_GUID if machine else b"")
+        return _ROUTE.pack(*self[:-3]) + report_queue + machine + self.names
 
     @classmethod
     def unpack(cls, value: bytes) -> Route:
-        """Decode. Records of versions that did not route public queues end with the report queue."""
-        report_queue, machine = value[_ROUTE.size : _ROUTE.size + 16], value[_ROUTE.size + 16 :]
-        return cls._make((*_ROUTE.unpack_from(value), report_queue if any(report_queue) else b"", machine))
+        """Decode. Records without names end with the machine; those of versions that did not route public queues end
+        with the report queue."""
+        report_queue, machine = value[_ROUTE.size : _ROUTE.size + 16], value[_ROUTE.size + 16 : _ROUTE.size + 32]
+        return cls._make(
+            (
+                *_ROUTE.unpack_from(value), report_queue if any(report_queue) else b"",
+                machine if any(machine) else b"", value[_ROUTE.size + 32 :],
+            )
+        )  # fmt: skip
+
+    def restore_names(self, user: UserHeader) -> None:
+        """Set the names in the header of a packet to those in which the packet arrived, if they are kept."""
+        if not self.names:
+            return
+        reader = Reader(self.names, "route")
+        administration, response = reader.u16(), reader.u16()
+        user.administration = unpack_name(reader, administration, "AdminQueue", range(8))
+        user.response = unpack_name(reader, response, "ResponseQueue", range(8))
+
+
+def route_of(packet: UserMessage, message: Message, hops: int) -> Route:
+    """Return the routing state of a packet that arrived as `message`. Administration and response queue are kept as
+    they are in the packet if they would be written in another form: a signature covers that form ([MS-MQMQ] 2.5)."""
+    user, names = packet.user, b""
+    written = user_message_of(message).user
+    if (written.administration, written.response) != (user.administration, user.response):
+        (administration, first), (response, second) = pack_name(user.administration), pack_name(user.response)
+        names = _NAMES.pack(administration, response) + first + second
+    header, report_queue = packet.transaction, (packet.debug and packet.debug.queue) or b""
+    is_public = user.destination is not None and user.destination.type is NameType.PUBLIC
+    machine = user.queue_manager_address if is_public else b""
+    if header is None:
+        return Route(hops, report_queue=report_queue, machine=machine, names=names)
+    return Route(
+        hops, header.final_ack_required, header.sequence_ordinal, header.sequence_timestamp, header.sequence_number,
+        header.previous_sequence_number, report_queue, machine, names,
+    )  # fmt: skip
 
 
 def put_history(number: int, identifiers: Sequence[bytes]) -> Put:

@@ -197,6 +197,7 @@ class MessageSender:
         if value is not None:
             route = Route.unpack(value)
             packet.user.routing_count = route.hops
+            route.restore_names(packet.user)
             if packet.debug is not None and route.report_queue:
                 packet.debug = DebugHeader(route.report_queue)
             if packet.transaction is not None:
