@@ -16,9 +16,13 @@ from msrpc.hresults import ComResult
 from msrpc.interfaces import ms_oaut as o
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import ComError, HResult, IllegalPropertyValue, InvalidHandle, MessageNotFound, MsmqError
+from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
+from openmsmq.protection.internal_certificates import InternalCertificate
 from openmsmq.protocols.mqac import management
+from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.transactions import MSMQTransaction
+from protection.material import certificate_of, key_of
 
 RECEIVE, SEND, PEEK = 1, 2, 0x20
 NOT_NOW, YES = Variant(VT.I4, 0), Variant(VT.BOOL, True)
@@ -109,6 +113,29 @@ def test_notifications_check_the_cursor_first() -> None:
     closed.close()
     with pytest.raises(InvalidHandle):
         closed.EnableNotification(setup.context, None, None, None)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(1, ""), (0, "of a connector"), (5, "")])
+def test_a_received_message_is_sent_on_whatever_its_packet_says_of_the_provider(kind: int, name: str) -> None:
+    """3.17.4.1.48 needs both type and name; a packet signed by the default provider names none ([MS-MQMQ] 2.2.20.6)."""
+    setup = QueueObjects()
+    received = Message(b"body", signature=b"s", authentication_provider_type=kind, authentication_provider_name=name)
+    MSMQMessage(setup.world.protocols.environment, received).Send(setup.context, setup.open(SEND), None)
+    (sent,) = setup.world.protocols.world.messages(setup.world.protocols.world.queue("q"))
+    assert (sent.body, sent.signature) == (b"body", b"")
+
+
+def test_a_received_message_that_was_encrypted_can_be_signed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its key is not sent on, so its body is plain; only the name of this queue is not suitable for encryption."""
+    setup = QueueObjects()
+    environment = setup.world.protocols.environment
+    signer = InternalCertificate(certificate_of(), key_of())
+    monkeypatch.setattr(environment.message_security, "internal_certificate", lambda sid: signer)
+    message = MSMQMessage(environment, Message(b"body", privacy_level=5, symmetric_key=b"key"))
+    message.put_AuthLevel(setup.context, 1)
+    with pytest.raises(MsmqError) as refused:
+        message.Send(setup.context, setup.open(SEND), None)
+    assert refused.value.hresult == HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
 
 
 def test_the_cursor_of_any_open_queue_can_be_reset() -> None:

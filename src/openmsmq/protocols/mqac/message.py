@@ -158,6 +158,11 @@ class MSMQMessage(MqacObject):
             self.message.connector_type_identifier = NULL_GUID
         if not has_body:
             self.message.body, self.message.body_type = b"", 0
+        received = self.message
+        if received.authentication_provider_type or received.authentication_provider_name:
+            # A packet does not name the default provider ([MS-MQMQ] 2.2.20.6), but Send needs both (3.17.4.1.48).
+            received.authentication_provider_type = received.authentication_provider_type or 1
+            received.authentication_provider_name = received.authentication_provider_name or _PROVIDER
         self.put = _NOTHING
         self.requested_authentication = 0
         self._attached: _SecurityContext | None = None
@@ -369,7 +374,7 @@ class MSMQMessage(MqacObject):
             )
         if "sender_identifier" in self.put and message.sender_identifier != self._sender_bytes(context):
             raise MsmqError(HResult.MQ_ERROR_CANNOT_SIGN_DATA_EX, "SenderId is not the caller's")
-        if message.symmetric_key and message.privacy_level:
+        if "symmetric_key" in self.put and message.privacy_level:  # that of a received message is not sent on
             raise MsmqError(HResult.MQ_ERROR_CANNOT_SIGN_DATA_EX, "the body is encrypted already")
         return signer
 
