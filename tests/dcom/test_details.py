@@ -138,6 +138,39 @@ def test_a_received_message_that_was_encrypted_can_be_signed(monkeypatch: pytest
     assert refused.value.hresult == HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
 
 
+class _Told:
+    """A sink that records what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, list[int]]] = []
+
+    async def invoke(self, context: Any, dispid: int, queue: Any, numbers: list[int]) -> None:
+        self.told.append((dispid, numbers))
+
+
+@pytest.mark.parametrize("cursor", [1, 2], ids=["current", "next"])
+def test_a_notification_looks_beyond_a_message_that_another_reader_has_taken(cursor: int) -> None:
+    """3.11.4.1.9: the cursor is advanced until it finds a suitable message; at the end, the call waits for one."""
+
+    async def steps() -> None:
+        setup, sink = QueueObjects(), _Told()
+        setup.send("one")
+        queue, event = setup.open(PEEK), setup.world.new("Event")
+        event.sinks[1] = sink
+        assert queue.PeekCurrent(setup.context, None, None, NOT_NOW).message.body == "one".encode("utf-16-le")
+        setup.open(RECEIVE).Receive(setup.context, None, None, None, NOT_NOW)
+        queue.EnableNotification(setup.context, event, Variant(VT.I4, cursor), None)
+        await asyncio.sleep(0)
+        assert not sink.told
+        setup.send("two")
+        setup.world.protocols.world.turn()
+        await asyncio.sleep(0)
+        assert sink.told == [(0, [cursor])]
+        assert queue.PeekCurrent(setup.context, None, None, NOT_NOW).message.body == "two".encode("utf-16-le")
+
+    run(steps())
+
+
 def test_the_cursor_of_any_open_queue_can_be_reset() -> None:
     """3.11.4.1.10 has no check of the access."""
     setup = QueueObjects()

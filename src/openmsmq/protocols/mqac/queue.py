@@ -218,6 +218,9 @@ class MSMQQueue(MqacObject):
         cursor = None if where == m.MQMSG_FIRST else self.cursor()
         if where == m.MQMSG_NEXT and cursor is not None and cursor.state is CursorState.UNREAD:
             action = ReceiveAction.PEEK_CURRENT  # an unused cursor: the next message is the first
+        if where == m.MQMSG_CURRENT and cursor is not None and descriptor.queue is not None:
+            if cursor.for_peek(descriptor.queue)[0] != HResult.MQ_OK:
+                action = ReceiveAction.PEEK_NEXT  # the current message was received or is locked: seek the next one
 
         budget, source = context.server.budgets.notifications, context.owner.source
 
