@@ -27,6 +27,7 @@ from msrpc.interfaces import com
 from msrpc.interfaces.ms_dcom import IUnknown
 from msrpc.interfaces.ms_oaut import IDispatch
 from openmsmq.com import VT, CastTo, ComError, Dispatch, ObjectState, Variant, WithEvents, close_all
+from openmsmq.com.client import _Sink
 from openmsmq.model.errors import MessageNotFound, QueueExists, ReceiveTimeout, SharingViolation
 
 PATIENCE = 20.0  # seconds to wait for an event
@@ -248,6 +249,26 @@ def test_T19_events_come_once_and_the_queue_can_be_used_in_them(new: Callable[[s
     message.Send(out)
     back.EnableNotification(event)
     assert not sink.told[3:]
+
+
+def test_T19_a_sink_that_returns_an_error_is_told_the_next_event(
+    new: Callable[[str], Any], queue: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs return DISP_E_MEMBERNOTFOUND for events without a handler; [MC-MQAC] 3.16.4.4 has no return values."""
+    answers = _Sink.Invoke
+
+    def invoke(self: _Sink, context: Any, request: Any) -> Any:
+        answer = answers(self, context, request)
+        answer.result = ComResult.DISP_E_MEMBERNOTFOUND
+        return answer
+
+    monkeypatch.setattr(_Sink, "Invoke", invoke)
+    back, sink, event = queue.Open(1, 0), Collector(), new("MSMQEvent")
+    with WithEvents(event, sink):
+        for count in (1, 2):
+            sink.came.clear()
+            back.EnableNotification(event, ReceiveTimeout=0)
+            assert sink.came.wait(PATIENCE) and len(sink.told) == count
 
 
 def test_T19_a_failing_or_missing_sink_affects_nobody(new: Callable[[str], Any], queue: Any, daemon: Daemon) -> None:
