@@ -201,6 +201,53 @@ def test_notifications_that_wait_are_limited_and_end_with_the_queue() -> None:
     assert limited.budgets.notifications.taken == 1
 
 
+class _Program:
+    """A sink whose program may not answer."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.answers, self.told, self.is_closed = answers, 0, False
+
+    async def invoke(self, *_: Any) -> None:
+        self.told += 1
+        if not self.answers:
+            await asyncio.Event().wait()
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def test_calls_that_a_sink_does_not_answer_are_limited_and_others_get_theirs() -> None:
+    async def steps() -> None:
+        limited = LimitedWorld()
+        limited.budgets.notifications = ObjectBudget("notifications", 100, 3)
+        event, slow, quick = limited.world.new("Event"), _Program(answers=False), _Program(answers=True)
+        event.sinks[1], event.sinks[2] = slow, quick
+        for count in range(1, 9):
+            event.FireArrivedEvent(limited.context, None, 0)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert quick.told == count
+        assert slow.told == 4, "one, and three that count"
+        assert list(event.sinks) == [2] and slow.is_closed and not quick.is_closed
+        assert limited.budgets.notifications.taken == 3
+
+    asyncio.run(steps())
+
+
+def test_an_event_that_was_released_takes_no_sink() -> None:
+    """Advise looks the sink up; the event may be released meanwhile."""
+
+    async def steps() -> None:
+        event, late = LimitedWorld().world.new("Event"), _Program(answers=True)
+        event.released()
+        with pytest.raises(ComError, match="the event was released"):
+            event.advise(late)
+        await asyncio.sleep(0)
+        assert late.is_closed and not event.sinks
+
+    asyncio.run(steps())
+
+
 def test_event_sinks_are_limited() -> None:
     limited = LimitedWorld()
     limited.budgets.sinks = ObjectBudget("event sinks", 100, 0)

@@ -33,13 +33,16 @@ class MSMQEvent(MqacObject):
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
         self.sinks: dict[int, Sink] = {}
+        self._unanswered: dict[int, int] = {}  # calls by cookie
         self._next_cookie = 1
+        self._is_released = False
         self._point: ConnectionPoint | None = None
 
     def query(self, iid: UUID) -> bool:
         return iid == m.IConnectionPointContainer.uuid or super().query(iid)
 
     def released(self) -> None:
+        self._is_released = True
         for cookie in list(self.sinks):
             self.unadvise(cookie)
 
@@ -51,7 +54,13 @@ class MSMQEvent(MqacObject):
         return self._point
 
     def advise(self, sink: Sink) -> int:
-        """Add a sink; return its cookie."""
+        """Add a sink; return its cookie. Raises ComError if the event has been released while the sink was looked up, or
+        others have been added up to the limit."""
+        if self._is_released or len(self.sinks) >= MOST_SINKS:
+            self.environment.spawn(_closed(sink))
+            if self._is_released:
+                raise ComError(ComResult.CONNECT_E_CANNOTCONNECT, "the event was released")
+            raise ComError(ComResult.CONNECT_E_ADVISELIMIT, f"an event has at most {MOST_SINKS} sinks")
         cookie, self._next_cookie = self._next_cookie, self._next_cookie + 1
         self.sinks[cookie] = sink
         return cookie
@@ -93,19 +102,47 @@ class MSMQEvent(MqacObject):
         self.fire(context, ARRIVED_ERROR, pq, [hrStatus, msgcursor])
 
     def fire(self, context: CallContext, dispid: int, queue: Any, arguments: list[int]) -> None:
-        """Call all sinks: Arrived (0) or ArrivedError (1)."""
+        """Call all sinks: Arrived (0) or ArrivedError (1). A sink may leave one call unanswered; further ones count as
+        notifications of the caller, and a sink that they would exceed the limit for is dropped."""
+        budget, source = context.server.budgets.notifications, context.owner.source
         for cookie, sink in list(self.sinks.items()):
-            self.environment.spawn(self._call_sink(context, cookie, sink, dispid, queue, arguments))
+            is_counted = cookie in self._unanswered
+            try:
+                if is_counted:
+                    budget.take(source)
+            except MsmqError as error:
+                self._drop(context, cookie, error)
+                continue
+            self._unanswered[cookie] = self._unanswered.get(cookie, 0) + 1
+            self.environment.spawn(self._call_sink(context, cookie, sink, dispid, queue, arguments, is_counted))
 
     async def _call_sink(
-        self, context: CallContext, cookie: int, sink: Sink, dispid: int, queue: Any, arguments: list[int]
+        self,
+        context: CallContext,
+        cookie: int,
+        sink: Sink,
+        dispid: int,
+        queue: Any,
+        arguments: list[int],
+        is_counted: bool,
     ) -> None:
         try:
             async with asyncio.timeout(TIME_LIMIT):
                 await sink.invoke(context, dispid, queue, arguments)
         except Exception as error:  # a dead or failing sink must not affect others
-            logger.warning("an event sink of %s could not be called and is dropped: %s", context.call.peer, error)
-            self.unadvise(cookie)
+            self._drop(context, cookie, error)
+        finally:
+            if is_counted:
+                context.server.budgets.notifications.give_back(context.owner.source)
+            self._unanswered[cookie] -= 1
+            if not self._unanswered[cookie]:
+                del self._unanswered[cookie]
+
+    def _drop(self, context: CallContext, cookie: int, error: Exception) -> None:
+        """Remove a sink, once."""
+        if self.unadvise(cookie):
+            reason = str(error) or f"no answer within {TIME_LIMIT:g} s"  # a TimeoutError has no text
+            logger.warning("an event sink of %s could not be called and is dropped: %s", context.call.peer, reason)
 
 
 async def _closed(sink: Sink) -> None:
