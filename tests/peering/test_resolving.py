@@ -14,7 +14,7 @@ import pytest
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.peering.resolving import ResolvedTarget, Resolver, Unknown, Unresolved
 from openmsmq.transport.connecting import NextHop
-from openmsmq.transport.routing import Routing
+from openmsmq.transport.routing import Manager, Routing
 
 THERE = UUID(int=7)
 
@@ -55,6 +55,19 @@ RECORD = SimpleNamespace(dns_names=("a.example", "b.example"), computer_name="A"
 def test_the_first_name_that_has_addresses_counts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     found = hops(monkeypatch, Records(RECORD), {name: ["192.0.2.1", "192.0.2.2"]})
     assert found == [NextHop(address, name, THERE.bytes_le) for address in ("192.0.2.1", "192.0.2.2")]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_the_keys_of_a_routed_queue_manager_are_read_from_the_directory(known: bool) -> None:
+    """Otherwise messages that waited during a restart could not be encrypted for it, and would be lost."""
+    directory = Records(RECORD)
+    asked: list[UUID] = []
+    directory.machine = lambda identifier: asked.append(identifier) or RECORD  # type: ignore[method-assign,assignment]
+    routing = Routing(bytes(16), [Manager(THERE.bytes_le, "192.0.2.1", ("A",)), Manager(bytes(16), "here", ("A",))])
+    resolver = Resolver({}, routing, directory, lambda identifier: known)  # type: ignore[arg-type]
+    found = asyncio.run(resolver.hops(ResolvedTarget(identifier=THERE.bytes_le)))
+    assert found == [NextHop("192.0.2.1", "192.0.2.1", THERE.bytes_le)]
+    assert asked == ([] if known else [THERE])
 
 
 def test_names_without_addresses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

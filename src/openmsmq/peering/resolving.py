@@ -6,7 +6,8 @@ import asyncio
 import os
 import socket
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -73,10 +74,16 @@ class Resolver:
     table does not contain are looked up in the directory and among earlier contacts."""
 
     def __init__(
-        self, hosts: Mapping[str, tuple[str, int]], routing: Routing, directory: DirectoryConnection | None
+        self,
+        hosts: Mapping[str, tuple[str, int]],
+        routing: Routing,
+        directory: DirectoryConnection | None,
+        knows_keys: Callable[[bytes], bool] = lambda identifier: True,
     ) -> None:
-        """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols."""
+        """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols. `knows_keys`:
+        see `options.TransferOptions`."""
         self._hosts, self._routing, self._directory = hosts, routing, directory or DirectoryConnection(None)
+        self._knows_keys = knows_keys
         self._met: OrderedDict[bytes, str] = OrderedDict()  # latest last
         self._at: dict[str, OrderedDict[bytes, None]] = {}  # the same entries, by address
 
@@ -129,7 +136,15 @@ class Resolver:
             if host is None:
                 raise Unresolved(f"the routing table has no queue manager {UUID(bytes_le=identifier)}")
             hops += [NextHop(address, host, identifier) for address in await self._addresses(host)]
+        await self._read_keys(target)
         return hops
+
+    async def _read_keys(self, target: ResolvedTarget) -> None:
+        """Read the record of a queue manager in the directory, which has the keys to encrypt bodies for it ([MS-MQQB]
+        3.1.7.1.5). `DirectoryConnection.on_machine` receives it. A failure only prevents encryption."""
+        if self._directory.exists and not self._knows_keys(target.identifier):
+            with suppress(MsmqError):
+                await self._directory.ask(lambda d: d.machine(UUID(bytes_le=target.identifier)))
 
     async def _without_routing(self, target: ResolvedTarget, failure: RoutingFailed) -> list[NextHop]:
         """Return the hops from the directory's record of the queue manager."""

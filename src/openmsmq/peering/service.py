@@ -83,7 +83,7 @@ class MessageService:
         self._living: dict[bytes, list[PeerConnection]] = {}
         self._owed: dict[bytes, set[OutgoingQueue]] = {}  # acknowledgments for peers without a session
         self._limits = SessionLimits(options, self._serving, manager.machine.identifier)
-        self._resolver = Resolver(options.hosts or {}, self._routing, options.directory)
+        self._resolver = Resolver(options.hosts or {}, self._routing, options.directory, options.knows_keys)
         definitions = manager.store.definitions
         self._known = KnownAddresses(
             definitions, manager.arrivals.note, self._seconds, follow=options.trust_queue_manager_identifiers

@@ -76,6 +76,7 @@ class PeerMessages:
                 else None
             ),
             find=public_queues.find if directory.exists else None,
+            knows_keys=self._context.protections.peer_keys.is_fresh,
             locate=(lambda name: public_queues.resolve(name, Access.SEND)) if directory.exists else None,
             trust_queue_manager_identifiers=configuration.trust_queue_manager_identifiers,
         )
