@@ -57,6 +57,36 @@ def test_messages_are_moved_between_queues_of_this_machine_by_any_name(run: Run)
     assert len(run("peek", "near", "--json").splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        (("msg", "resend", "private", "--all"), ["private"]),
+        (("msg", "copy", "private", "--all", "--to-queue", "other"), ["private", "other"]),
+        (("msg", "move", "private", "--all", "--to-queue", "other"), ["other"]),
+        (("copy", "private", "other"), ["private", "other"]),
+        (("copy", "--move", "private", "other"), ["other"]),
+        (("import", "other", "messages.jsonl"), ["private", "other"]),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_a_message_whose_sender_wants_it_encrypted_is_sent_to_queues_of_this_machine(
+    run: Run, service: Daemon, command: tuple[str, ...], left: list[str]
+) -> None:
+    """A direct format name takes no privacy level."""
+    with service.connect() as manager:
+        for name in ("private", "other"):
+            manager.create_queue(f".\\private$\\{name}")
+        with manager.open(manager.format_name(".\\private$\\private"), "send") as opened:
+            opened.send(Message(b"secret", privacy_level=5))
+    run("export", "private", "messages.jsonl")
+    try:
+        run(*command)
+        assert [name for name in ("private", "other") if run("peek", name, "--json")] == left
+    finally:
+        for name in ("private", "other"):
+            run("queue", "delete", name, "--yes")
+
+
 def test_a_file_of_messages_is_used_by_one_command_at_a_time(run: Run, tmp_path: Path) -> None:
     run("queue", "create", "filed")
     run("send", "filed", "x")

@@ -154,7 +154,7 @@ def test_a_target_is_opened_once_and_a_copy_has_what_a_sender_may_set() -> None:
     with Forwarding(manager) as forwarding:  # type: ignore[arg-type]
         for name in (TARGET, "other", TARGET):
             assert forwarding.copy(letter, name) == COPIED
-        target: Any = forwarding._target(TARGET)
+        target: Any = forwarding._target(TARGET, letter)
         (copy, _) = target.messages
         assert (copy.label, copy.body, copy.message_class) == ("m", b"b", MessageClass.NORMAL)
         assert not copy.signature and not copy.multiple_destination_signature

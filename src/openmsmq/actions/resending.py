@@ -16,7 +16,7 @@ from openmsmq.actions.table import ActionCommand, Input, Output, action
 from openmsmq.admin.editing import TEXT, document, edited
 from openmsmq.admin.naming import path_of
 from openmsmq.admin.queues import is_transactional, missing
-from openmsmq.client.dead_letters import IN_ONE_TRANSACTION, SENT_THEN_REMOVED, sendable, walk
+from openmsmq.client.dead_letters import IN_ONE_TRANSACTION, SENT_THEN_REMOVED, open_target, sendable, walk
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import MessageNotFound
@@ -125,7 +125,7 @@ def _send(
     goes_in = given.transaction or is_transactional(manager, target)
     is_dead = row["kind"] == "deadletter" and message.is_transactional
     together = goes_in and not given.keep and (is_dead or is_transactional(manager, row["open"]))
-    with manager.open(target, "send") as opened:
+    with open_target(manager, target, changed) as opened:
         if together:
             with manager.transaction() as transaction:
                 _take(manager, row, message, transaction)

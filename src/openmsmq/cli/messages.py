@@ -29,7 +29,7 @@ from openmsmq.cli.numbers import COUNT, LIFETIME, PORT, SECONDS
 from openmsmq.cli.output import echo, json_option, output_file, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message, write_body
-from openmsmq.client.dead_letters import Forwarding, sendable, walk
+from openmsmq.client.dead_letters import Forwarding, name_for_any, sendable, walk
 from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.pipelining import MessagesNotSent
 from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
@@ -268,7 +268,7 @@ def copy(qm: QueueManager, source: str, target: str, move: bool, transaction: bo
         demand_certain(qm, target, in_transaction=transactional)
         copied = _move_all(qm, source, target, wanted, transactional)
     else:
-        with qm.open(source, "peek") as incoming, qm.open(target, "send") as outgoing:
+        with qm.open(source, "peek") as incoming, qm.open(name_for_any(qm, target), "send") as outgoing:
             copied = _send_all(qm, outgoing, _limited(incoming, wanted), wanted, transactional, "copying", _by_id)
     verb = "moved" if move else "copied"
     document = {verb: copied, "source": source, "target": target}
@@ -372,7 +372,7 @@ def import_(qm: QueueManager, queue: str, file: Path, restart: bool, transaction
     again: at most 64, or 200 in a transaction.
     """
     target = path_of(queue)
-    with alone(file, "rb"), qm.open(target, "send") as opened:
+    with alone(file, "rb"), qm.open(name_for_any(qm, target), "send") as opened:
         source = MessageImport(file, f"{target} of queue manager {qm.machine_id}", restart=restart)
         transactional = transaction or is_transactional(qm, target)
         left = source.total - source.done

@@ -236,6 +236,9 @@ _HINTS: dict[tuple[str, int], str] = {
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_PUBLIC_KEY_NOT_FOUND): (
         "the server has no public key of the destination to encrypt the body (openmsmq keys register)"
     ),
+    ("rpc_ACSendMessageEx", HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION): (
+        "a body can be encrypted only for a queue that is opened by a PUBLIC= or PRIVATE= name"
+    ),
     ("rpc_ACReceiveMessageEx", HResult.MQ_ERROR_TRANSACTION_USAGE): (
         "only a transactional queue can be read in a transaction"
     ),

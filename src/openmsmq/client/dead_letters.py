@@ -4,11 +4,12 @@ queue."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Final
 
 from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
+from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
 from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout, UnreadableMessage
 from openmsmq.model.message import Message
@@ -64,12 +65,29 @@ def sendable(message: Message) -> Message:
     return replace(message, message_class=MessageClass.NORMAL, signature=b"", multiple_destination_signature=b"")
 
 
+def name_for_any(qm: QueueManager, name: str) -> str:
+    """Return the name by which any message can be sent to a queue: for a private queue of this server, its private
+    format name. A message whose sender wanted its body encrypted cannot be sent by a direct one ([MS-MQMP] 3.1.5.2)."""
+    with suppress(MsmqError):  # a queue of another machine, or not a private one: opening it, or sending, tells more
+        parsed = names.parse_format_name(name) if "=" in name else names.parse_path_name(name)
+        if isinstance(parsed, names.DirectFormatName):
+            parsed = parsed.path_name()
+        if isinstance(parsed, names.PathName):
+            return qm.format_name(str(parsed))
+    return name
+
+
+def open_target(qm: QueueManager, name: str, message: Message) -> MessageQueue:
+    """Open a queue to send a message to it; see `name_for_any`."""
+    return qm.open(name_for_any(qm, name) if message.privacy_level else name, "send")
+
+
 class Forwarding:
     """Sends messages through one queue manager, with an open handle per destination. A context manager."""
 
     def __init__(self, qm: QueueManager) -> None:
         self._qm = qm
-        self._targets: dict[str, MessageQueue] = {}
+        self._targets: dict[tuple[str, bool], MessageQueue] = {}
         self._opened = ExitStack()
 
     def __enter__(self) -> Forwarding:
@@ -92,7 +110,7 @@ class Forwarding:
     def forward(self, cursor: Cursor, message: Message, to: str, *, both: bool, in_transaction: bool = False) -> str:
         """Send `message`, which may differ from the one at the cursor, and remove the one at the cursor. `both`: source
         and target queue are transactional. Return the method."""
-        copy, target = sendable(message), self._target(to)
+        copy, target = sendable(message), self._target(to, message)
         if both:
             with self._qm.transaction() as transaction:
                 cursor.receive(0, transaction=transaction)
@@ -104,7 +122,7 @@ class Forwarding:
 
     def copy(self, message: Message, to: str, *, in_transaction: bool = False) -> str:
         """Send a copy; the message stays in its queue."""
-        self._send(self._target(to), sendable(message), in_transaction)
+        self._send(self._target(to, message), sendable(message), in_transaction)
         return COPIED
 
     def _send(self, target: MessageQueue, message: Message, in_transaction: bool) -> None:
@@ -114,7 +132,8 @@ class Forwarding:
         else:
             target.send(message)
 
-    def _target(self, name: str) -> MessageQueue:
-        if name not in self._targets:
-            self._targets[name] = self._opened.enter_context(self._qm.open(name, "send"))
-        return self._targets[name]
+    def _target(self, name: str, message: Message) -> MessageQueue:
+        key = name, bool(message.privacy_level)
+        if key not in self._targets:
+            self._targets[key] = self._opened.enter_context(open_target(self._qm, name, message))
+        return self._targets[key]
