@@ -67,7 +67,7 @@ def test_messages_are_moved_between_queues_of_this_machine_by_any_name(run: Run)
         (("copy", "--move", "private", "other"), ["other"]),
         (("import", "other", "messages.jsonl"), ["private", "other"]),
     ],
-    ids=lambda value: " ".join(value),
+    ids=" ".join,
 )
 def test_a_message_whose_sender_wants_it_encrypted_is_sent_to_queues_of_this_machine(
     run: Run, service: Daemon, command: tuple[str, ...], left: list[str]

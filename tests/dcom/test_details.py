@@ -126,7 +126,7 @@ def test_a_received_message_is_sent_on_whatever_its_packet_says_of_the_provider(
 
 
 def test_a_received_message_that_was_encrypted_can_be_signed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its key is not sent on, so its body is plain; only the name of this queue is not suitable for encryption."""
+    """The key is not sent on, so the body is plain; only the name of this queue is not suitable for encryption."""
     setup = QueueObjects()
     environment = setup.world.protocols.environment
     signer = InternalCertificate(certificate_of(), key_of())

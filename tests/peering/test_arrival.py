@@ -317,7 +317,7 @@ _DIRECT = QueueName(NameType.DIRECT, direct="OS:alpha\\private$\\admin")
     ids=lambda name: name.type.name if name is not None else "none",
 )
 def test_a_router_leaves_what_a_signature_covers(administration: QueueName | None, response: QueueName) -> None:
-    """[MS-MQMQ] 2.5.2: a signature covers administration and response queue in the form in which the packet has them."""
+    """[MS-MQMQ] 2.5.2: a signature covers administration and response queue in the form that the packet has."""
     line = FourMachines()
 
     async def story() -> None:

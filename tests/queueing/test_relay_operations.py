@@ -143,6 +143,6 @@ def test_a_message_that_was_encrypted_does_not_go_on_in_plain_text(world: World)
     assert world.labels("q") == ["secret"]
     one = {"transaction_identifier": bytes(16) + b"\1\0\0\0", "first_in_transaction": True, "last_in_transaction": True}
     take_in(world, "t", message("secret", privacy_level=5, **one))
-    with pytest.raises(MsmqError, match="wants the body encrypted"):
+    with pytest.raises(MsmqError, match="requested encryption"):
         hand_on(world, "t", 1, set())
     assert world.labels("t") == ["secret"]

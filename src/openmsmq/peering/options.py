@@ -40,8 +40,8 @@ class TransferOptions:
     none) is the public queue for reports named in messages sent here. With `ping`, hosts are pinged through UDP at
     `ping_port` before connecting. `transfers` observes the messages sent. With `trust_queue_manager_identifiers`,
     messages go to any peer that claims the identifier of their queue manager, at any address, if neither a route nor
-    the directory says where it is. `find` looks for queues that are not known here. `knows_keys` returns whether the keys
-    of a queue manager (GUID of 16 bytes) in the directory are cached."""
+    the directory says where it is. `find` looks for queues that are not known here. `knows_keys` returns whether the
+    keys of a queue manager (GUID of 16 bytes) in the directory are cached."""
 
     port: int = PORT
     source: str = ""

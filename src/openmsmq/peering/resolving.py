@@ -80,8 +80,8 @@ class Resolver:
         directory: DirectoryConnection | None,
         knows_keys: Callable[[bytes], bool] = lambda identifier: True,
     ) -> None:
-        """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols. `knows_keys`:
-        see `options.TransferOptions`."""
+        """`hosts` are configured addresses by lower-case computer name; ports are those of other protocols. For
+        `knows_keys`, see `options.TransferOptions`."""
         self._hosts, self._routing, self._directory = hosts, routing, directory or DirectoryConnection(None)
         self._knows_keys = knows_keys
         self._met: OrderedDict[bytes, str] = OrderedDict()  # latest last

@@ -213,8 +213,8 @@ class RelayOperations:
         onward.destination_queue_format_name = destination
         onward.destination_multi_queue_format_name = ""
         onward.time_to_reach_queue = INFINITE
-        # The signature covers the names and the queue manager of the original; the key is that of a body which is stored
-        # in plain text.
+        # The signature covers the names and the queue manager of the original; the key is that of a body which is
+        # stored in plain text.
         onward.signature = onward.multiple_destination_signature = onward.symmetric_key = b""
         onward.authentication_level = 0  # determined by the destination
         onward.journaling_requested = _DEADLETTER if message.is_transactional else 0
@@ -232,6 +232,6 @@ def _check_onward(message: Message, size: int, name: SingleFormatName) -> None:
     if message.privacy_level and isinstance(name, DirectFormatName):  # [MS-MQQB] 3.1.7.1.5
         raise MsmqError(
             HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
-            f"its sender wants the body encrypted, and no key is known for the machine in {name}",
+            f"its sender requested encryption of the body, and no key is known for the machine in {name}",
         )
     check_message(message, size=size)

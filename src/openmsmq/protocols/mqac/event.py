@@ -54,8 +54,8 @@ class MSMQEvent(MqacObject):
         return self._point
 
     def advise(self, sink: Sink) -> int:
-        """Add a sink; return its cookie. Raises ComError if the event has been released while the sink was looked up, or
-        others have been added up to the limit."""
+        """Add a sink; return its cookie. Raises ComError if the event has been released while the sink was looked up,
+        or others have been added up to the limit."""
         if self._is_released or len(self.sinks) >= MOST_SINKS:
             self.environment.spawn(_closed(sink))
             if self._is_released:

@@ -218,9 +218,8 @@ class MSMQQueue(MqacObject):
         cursor = None if where == m.MQMSG_FIRST else self.cursor()
         if where == m.MQMSG_NEXT and cursor is not None and cursor.state is CursorState.UNREAD:
             action = ReceiveAction.PEEK_CURRENT  # an unused cursor: the next message is the first
-        if where == m.MQMSG_CURRENT and cursor is not None and descriptor.queue is not None:
-            if cursor.for_peek(descriptor.queue)[0] != HResult.MQ_OK:
-                action = ReceiveAction.PEEK_NEXT  # the current message was received or is locked: seek the next one
+        if where == m.MQMSG_CURRENT and cursor is not None and _has_lost_its_message(cursor, descriptor):
+            action = ReceiveAction.PEEK_NEXT
 
         budget, source = context.server.budgets.notifications, context.owner.source
 
@@ -365,6 +364,11 @@ class _Offer:
         if self._made is not None:
             self._context.server.exporter.withdraw(self._made)
         return self._refusal or MsmqError(status, detail)
+
+
+def _has_lost_its_message(cursor: QueueCursor, descriptor: OpenQueueDescriptor) -> bool:
+    """Whether the message of a cursor was received or is locked. A notification then seeks the next (3.11.4.1.9)."""
+    return descriptor.queue is not None and cursor.for_peek(descriptor.queue)[0] != HResult.MQ_OK
 
 
 def _failure(status: int, milliseconds: int) -> int:

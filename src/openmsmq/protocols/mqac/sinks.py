@@ -41,9 +41,9 @@ class Sink:
         return cls(remote, exporter, found, charge)
 
     async def invoke(self, context: CallContext, dispid: int, queue: Any, numbers: list[int]) -> None:
-        """Call an event method, with the causality identifier of `context`. Its result is ignored: the methods have none
-        (3.16.4.4), and programs return errors for events that they do not handle. Raises ComError if the call does not
-        reach the sink, RpcConnectionError."""
+        """Call an event method, with the causality identifier of `context`. Its result is ignored: the methods have
+        none (3.16.4.4), and programs return errors for events that they do not handle. Raises ComError if the call does
+        not reach the sink, RpcConnectionError."""
         arguments = [Variant(VT.DISPATCH, queue), *[Variant(VT.I4, _signed(number)) for number in numbers]]
         wires: list[o.wireVARIANTStr | None] = [
             to_wire(argument, lambda target, _: context.marshal(target, o.IDispatch.uuid))
