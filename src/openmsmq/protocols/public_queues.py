@@ -451,13 +451,13 @@ class PublicQueues:
 
     def _keep(self, record: QueueRecord) -> None:
         registry = self._manager.registry
-        is_new = record.identifier not in registry.public
         try:
             path = names.parse_path_name(record.path_name)
         except IllegalQueuePathName as error:  # created by another machine
             logger.error("%s, which the directory has for this machine, is not made: %s", record.path_name, error)
             return
-        if is_new and registry.queue_for_path_name(path) is not None:
+        same_name = registry.queue_for_path_name(path)
+        if same_name not in (None, registry.public.get(record.identifier)):
             logger.error(
                 "the directory has %s with the identifier %s, but that queue is here with another one; delete one of "
                 "them", record.path_name, record.identifier,

@@ -278,12 +278,14 @@ class Registry:
         quota of its journal."""
         with storing():
             self._store.append([Put(_definition(queue), encode_properties(properties))])
-        if queue.kind in APPLICATION_QUEUES:
-            self._count_owner(queue.properties, -1)
-            self._count_owner(properties, 1)
-        queue.properties = properties
+        if queue.kind in APPLICATION_QUEUES:  # an administrator of the directory may rename a public queue
+            self._forget_names(queue)
+            queue.properties = properties
+            self._note_names(queue)
+        else:
+            queue.properties = properties
         if queue.journal is not None:
-            queue.journal.properties = queue.journal.properties._replace(quota=properties.journal_quota)
+            queue.journal.properties = _of_journal(properties)
         for subqueue in queue.subqueues.values():
             subqueue.properties = _of_subqueue(properties, subqueue.name)
 
@@ -354,8 +356,7 @@ class Registry:
         return number
 
     def _add_application(self, number: int, kind: QueueKind, properties: QueueProperties) -> Queue:
-        journal_properties = QueueProperties(f"{properties.path_name};journal", quota=properties.journal_quota)
-        journal = Queue(number | JOURNAL_BIT, QueueKind.JOURNAL, journal_properties, self._store.read)
+        journal = Queue(number | JOURNAL_BIT, QueueKind.JOURNAL, _of_journal(properties), self._store.read)
         queue = Queue(number, kind, properties, self._store.read, journal)
         journal.owner = queue
         self.queues[number] = queue
@@ -433,6 +434,10 @@ def _renamed(properties: QueueProperties, computer: str) -> QueueProperties:
     if not separator or stored == computer or names.is_format_name(properties.path_name):
         return properties
     return properties._replace(path_name=f"{computer}\\{name}")
+
+
+def _of_journal(owner: QueueProperties) -> QueueProperties:
+    return QueueProperties(f"{owner.path_name};journal", quota=owner.journal_quota)
 
 
 def _of_subqueue(parent: QueueProperties, name: str) -> QueueProperties:
