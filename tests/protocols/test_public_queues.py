@@ -26,6 +26,7 @@ from openmsmq.queueing import locations
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.machine import MachineLimits
+from openmsmq.queueing.outgoing_queues import OutgoingState
 from protocols.clients import Client, Server, queue_format, text_variant
 from protocols.with_directory import (
     ELSEWHERE,
@@ -404,6 +405,69 @@ def test_changes_and_deletions_by_others_are_applied_here(run: Run) -> None:
         assert waiting.status == H.MQ_ERROR_QUEUE_DELETED
         assert here.registry.public[made.identifier].properties == properties_of(made)
         assert await here.provider.deleted_queues(OWN) == []
+
+    run(test)
+
+
+async def rename(here: ServerWithDirectory, before: str, after: str) -> None:
+    """Rename a queue of this machine as an administrator of a directory does."""
+    statement = "UPDATE queue SET name = ?, name_key = ? WHERE name = ?"
+    await here.provider._real._do(lambda db: db.execute(statement, [after, after, before]))
+
+
+def test_a_queue_that_is_renamed_in_the_directory_has_only_its_new_name_here(run: Run) -> None:
+    async def test(here: ServerWithDirectory) -> None:
+        record = await here.public.create(".\\old", {PropId.PROPID_Q_JOURNAL: 1}, ALICE)
+        queue = here.registry.public[record.identifier]
+        await rename(here, "old", "new")
+        await here.public.synchronize()
+        found = [here.registry.local_queue(names.parse_format_name(f"DIRECT=OS:HERE\\{n}")) for n in ("old", "new")]
+        assert found == [None, queue]
+        assert queue.journal is not None and queue.journal.properties.path_name == "HERE\\new;journal"
+        again = await here.public.create(".\\old", {}, ALICE)
+        await here.public.delete(record.identifier, ALICE)
+        assert list(here.registry.public) == [again.identifier]
+
+    run(test)
+
+
+def test_names_that_queues_exchange_in_the_directory_stay_unique_here(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(here: ServerWithDirectory) -> None:
+        one, other = [await here.public.create(f".\\{name}", {}, ALICE) for name in ("one", "other")]
+        await rename(here, "one", "free")
+        await rename(here, "other", "one")
+        await rename(here, "free", "other")
+        await here.public.synchronize()
+        for record in (one, other):
+            queue = here.registry.public[record.identifier]
+            assert here.registry.local_queue(names.parse_format_name(f"DIRECT=OS:HERE\\{queue.name}")) is queue
+            await here.public.delete(record.identifier, ALICE)
+        assert not here.registry.public
+
+    run(test)
+    assert "HERE\\other" in caplog.text and "but that queue is here with another one" in caplog.text
+
+
+def test_an_outgoing_queue_without_a_place_is_reported_once_and_only_if_its_messages_wait(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locations, "MOST_PLACES", 1)
+
+    async def test(here: ServerWithDirectory) -> None:
+        unused, routed, stuck = (names.PublicFormatName(uuid4()) for _ in range(3))
+        for name, link in ((unused, None), (routed, OutgoingState.CONNECTED), (stuck, OutgoingState.NEED_VALIDATION)):
+            here.registry.remember_place(name.guid, QueueLocation("ELSEWHERE\\q"))  # forgets the one before
+            queue = here.world.manager.changes.outgoing_for(name)
+            queue.link = link
+            if link is not None:
+                here.world.manager.arrivals.send_to(name, Message(body=b"x"))
+        here.registry.remember_place(uuid4(), QueueLocation("ELSEWHERE\\q"))
+        for _ in range(2):
+            await here.public.synchronize()
+        said = [entry.getMessage() for entry in caplog.records if "has messages that can't be sent" in entry.message]
+        assert len(said) == 1 and str(stuck) in said[0]
 
     run(test)
 

@@ -34,6 +34,7 @@ from openmsmq.queueing.administration import rights_to_change, with_security
 from openmsmq.queueing.authorization import Caller, DirectoryRecord, Right
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing_queues import OutgoingState
 from openmsmq.queueing.properties import LOCAL_PROPERTIES, QueueProperties
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class PublicQueues:
         self._is_registered = False
         self._sought: Final[dict[str, float]] = {}  # name -> when it was looked up for a message
         self._missing: set[UUID] = set()  # queues of this machine not in the directory, already reported
+        self._stuck: dict[str, str] = {}  # outgoing queues that cannot be located -> reason, already reported
 
     # -- names -------------------------------------------------------------------------------------------------
 
@@ -417,15 +419,21 @@ class PublicQueues:
         await self._locate_destinations()
 
     async def _locate_destinations(self) -> None:
-        """Look up the destinations of outgoing queues of an earlier run, of which only the identifiers are stored."""
-        registry = self._manager.registry
+        """Look up the destinations of outgoing queues of an earlier run, of which only the identifiers are stored.
+        Those of messages that this queue manager passes on as a router are in the packets."""
+        registry, stuck = self._manager.registry, {}
         for outgoing in list(registry.outgoing.values()):
             name = outgoing.destination
             if isinstance(name, names.PublicFormatName) and registry.place_of(name) is None:
                 try:
                     await self._locate(name, Access.SEND)
                 except MsmqError as error:
-                    logger.warning("the outgoing queue for %s has messages that can't be sent: %s", name, error)
+                    if outgoing.entries and outgoing.link is OutgoingState.NEED_VALIDATION:
+                        stuck[str(name)] = str(error)
+        for text, reason in stuck.items():
+            if self._stuck.get(text) != reason:
+                logger.warning("the outgoing queue for %s has messages that can't be sent: %s", text, reason)
+        self._stuck = stuck
 
     async def _register(self) -> None:
         machine = self._manager.machine
