@@ -37,14 +37,17 @@ class Records:
         return self._found
 
 
-def hops(monkeypatch: pytest.MonkeyPatch, directory: Records, addresses: Mapping[str, Sequence[str]]) -> list[NextHop]:
+def hops(
+    monkeypatch: pytest.MonkeyPatch, directory: Records | None, addresses: Mapping[str, Sequence[str]],
+    routing: Routing | None = None,
+) -> list[NextHop]:  # fmt: skip
     def look(host: str, *_: Any, **__: Any) -> list[Any]:
         if host not in addresses:
             raise socket.gaierror(socket.EAI_NONAME, f"no {host}")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses[host]]
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
-    resolver = Resolver({}, Routing(bytes(16)), directory)  # type: ignore[arg-type]
+    resolver = Resolver({}, routing or Routing(bytes(16)), directory)  # type: ignore[arg-type]
     return asyncio.run(resolver.hops(ResolvedTarget(identifier=THERE.bytes_le)))
 
 
@@ -83,3 +86,17 @@ def test_a_machine_without_record_is_unknown_and_a_failing_directory_is_asked_ag
     with pytest.raises(Unresolved, match="no address is known for") as failed:
         hops(monkeypatch, Records(MsmqError(HResult.MQ_ERROR_NO_DS)), {})
     assert not isinstance(failed.value, Unknown)
+
+
+def test_a_router_whose_name_has_no_address_does_not_keep_messages_from_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, one, other = bytes([1]) * 16, bytes([2]) * 16, bytes([3]) * 16
+    managers = [
+        Manager(own, "here", out_routing_servers=(one, other)), Manager(one, "one"), Manager(other, "other"),
+        Manager(THERE.bytes_le, "there"),
+    ]  # fmt: skip
+    routing = Routing(own, managers)
+    assert hops(monkeypatch, None, {"other": ["192.0.2.3"]}, routing) == [NextHop("192.0.2.3", "other", other)]
+    with pytest.raises(Unresolved, match="cannot resolve the name one: .*; cannot resolve the name other: "):
+        hops(monkeypatch, None, {"there": ["192.0.2.9"]}, routing)

@@ -130,12 +130,18 @@ class Resolver:
             following = self._routing.next_hops(target.identifier)
         except RoutingFailed as error:
             return await self._without_routing(target, error)
-        hops = []
+        hops: list[NextHop] = []
+        failures: list[str] = []
         for identifier in following:
-            host = self._routing.host(identifier)
-            if host is None:
-                raise Unresolved(f"the routing table has no queue manager {UUID(bytes_le=identifier)}")
-            hops += [NextHop(address, host, identifier) for address in await self._addresses(host)]
+            try:
+                host = self._routing.host(identifier)
+                if host is None:
+                    raise Unresolved(f"the routing table has no queue manager {UUID(bytes_le=identifier)}")
+                hops += [NextHop(address, host, identifier) for address in await self._addresses(host)]
+            except Unresolved as error:  # another hop may be available
+                failures.append(str(error))
+        if not hops:
+            raise Unresolved("; ".join(failures))
         await self._read_keys(target)
         return hops
 
