@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 from openmsmq.directory.active.descriptors import FULL_CONTROL, _plain, from_directory, of_computer, to_directory
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.errors import MsmqError
-from openmsmq.model.security import ANONYMOUS, EVERYONE, LOCAL_SYSTEM, SecurityDescriptor, allow, deny
+from openmsmq.model.security import (
+    ANONYMOUS,
+    EVERYONE,
+    LOCAL_SYSTEM,
+    Ace,
+    SecurityDescriptor,
+    allow,
+    deny,
+    sid_bytes,
+)
 
 COMPUTER = "S-1-5-21-1-2-3-1107"
 USER, GROUP = "S-1-5-21-1-2-3-1102", "S-1-5-21-1-2-3-1105"
@@ -102,3 +113,14 @@ def test_invalid_descriptors_are_refused(data: bytes) -> None:
         from_directory(bytes(made), COMPUTER)
     with pytest.raises(MsmqError):
         from_directory(bytes(made)[:10], COMPUTER)
+
+
+@pytest.mark.parametrize(("make", "kind"), [(allow, 0x05), (deny, 0x06)])
+def test_an_object_entry_without_an_object_type_is_for_the_whole_object(make: Callable[..., Ace], kind: int) -> None:
+    """As domain tools write "all extended rights" of an account: `(OD;;CR;;;SID)`."""
+    body = sid_bytes(USER)
+    raw = struct.pack("<BBHII", kind, 0, 12 + len(body), CONTROL_ACCESS | READ_PROPERTY, 0) + body
+    made = SecurityDescriptor(owner=GROUP, dacl=(Ace(kind, 0, CONTROL_ACCESS, "", raw),)).pack()
+    found = SecurityDescriptor.parse(from_directory(made, COMPUTER))
+    rights = Q.RECEIVE_MESSAGE | Q.WRITE_MESSAGE | Q.RECEIVE_JOURNAL_MESSAGE | Q.GET_QUEUE_PROPERTIES
+    assert found.dacl == (make(USER, int(rights)),)

@@ -94,7 +94,7 @@ def _extended(kind: int, guid: UUID, sid: str) -> Ace:
 
 
 def from_directory(descriptor: bytes, computer: str) -> bytes:
-    """Convert the descriptor of an object to the rights on its queue; `computer` is the SID of this machine's account.
+    """Convert the descriptor of an object to the rights on its queue; `computer` is the SID of the account of its machine.
     Raises MsmqError."""
     found = SecurityDescriptor.parse(descriptor)
     owner = found.group if found.owner == computer else found.owner
@@ -123,19 +123,20 @@ def _queue_mask(mask: int) -> int:
 
 
 def _plain(entry: Ace) -> Ace | None:
-    """Convert an entry with an extended right of MSMQ; None for any other entry."""
+    """Convert an object entry with an extended right of MSMQ, or without an object type, which is for the whole object
+    ([MS-DTYP] 2.4.4.3); None for any other entry."""
     kind, raw = _PLAIN_TYPES.get(entry.type), entry.raw
-    if kind is None or len(raw) < _OBJECT_ACE.size + 16:
+    if kind is None or len(raw) < _OBJECT_ACE.size:
         return None
     _, _, _, mask, flags = _OBJECT_ACE.unpack_from(raw)
-    if not mask & _CONTROL_ACCESS or not flags & _OBJECT_TYPE_PRESENT:
-        return None
-    right = _MASK_OF.get(UUID(bytes_le=raw[_OBJECT_ACE.size : _OBJECT_ACE.size + 16]))
-    if right is None:
-        return None
-    at = _OBJECT_ACE.size + (32 if flags & _INHERITED_TYPE_PRESENT else 16)
+    at, right = _OBJECT_ACE.size, _queue_mask(mask)
+    if flags & _OBJECT_TYPE_PRESENT:
+        of_type = _MASK_OF.get(UUID(bytes_le=raw[at : at + 16].ljust(16, b"\0")), 0)
+        at, right = at + 16, of_type if mask & _CONTROL_ACCESS else 0
+    if flags & _INHERITED_TYPE_PRESENT:
+        at += 16
     try:
-        return Ace(kind, 0, right, sid_at(raw, at))
+        return Ace(kind, 0, right, sid_at(raw, at)) if right else None
     except ValueError:
         return None
 

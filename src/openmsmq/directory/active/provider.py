@@ -82,7 +82,6 @@ class ActiveDirectory:
         self._read_certificates: Final = read_certificates
         self._write_certificates: Final = write_certificates
         self._context = ""  # the domain's distinguished name
-        self._own_sid = ""
         self._keys_denied = False  # already logged
 
     async def close(self) -> None:
@@ -186,7 +185,7 @@ class ActiveDirectory:
 
     def _machine_record(self, session: DirectorySession, entry: LdapEntry) -> MachineRecord:
         computer = computer_of(one(session, parent_of(entry.name), OF_COMPUTER))
-        security = self._rights(session, entry)
+        security = self._rights(entry, computer.sid)
         keys = octets(entry, _KEYS)
         names = (computer.dns_name,) if computer.dns_name else ()
         return MachineRecord(
@@ -260,7 +259,7 @@ class ActiveDirectory:
     def _found(
         self, session: DirectorySession, base: str, filters: Sequence[Filter], after: int, limit: int
     ) -> list[QueueRecord]:  # fmt: skip
-        known: dict[str, tuple[str, UUID]] = {}
+        known: dict[str, tuple[str, UUID, str]] = {}
         while True:
             condition = queue_filter(filters, after)
             found = session.search(base, condition, schema.QUEUE_ATTRIBUTES, limit=limit, order=_POSITION)
@@ -323,16 +322,21 @@ class ActiveDirectory:
         except ObjectNotFound:
             raise ObjectNotFound(f"public queue {identifier}") from None
 
-    def _queue(self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID]]) -> QueueRecord:
-        """Convert an entry to a record. `known` caches computer and identifier of machines by distinguished name."""
+    def _queue(self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID, str]]) -> QueueRecord:
+        """Convert an entry to a record. `known` caches computer, identifier and SID of machines by distinguished
+        name."""
         machine = parent_of(entry.name)
         if machine not in known:
-            known[machine] = name_of(parent_of(machine)), identifier_of(one(session, machine, ["objectGUID"]))
-        computer, identifier = known[machine]
-        return schema.queue_record(entry.values, computer, identifier, self._rights(session, entry))
+            computer_name = parent_of(machine)
+            known[machine] = (
+                name_of(computer_name), identifier_of(one(session, machine, ["objectGUID"])),
+                sid_of(one(session, computer_name, ["objectSid"])),
+            )  # fmt: skip
+        computer, identifier, sid = known[machine]
+        return schema.queue_record(entry.values, computer, identifier, self._rights(entry, sid))
 
     def _readable(
-        self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID]]
+        self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID, str]]
     ) -> QueueRecord | None:
         try:
             return self._queue(session, entry, known)
@@ -342,15 +346,13 @@ class ActiveDirectory:
             logger.info("%s is left out: %s", entry.name, error)
             return None
 
-    def _rights(self, session: DirectorySession, entry: LdapEntry) -> bytes:
-        """Return the security descriptor of a queue. Raises DirectoryError."""
+    def _rights(self, entry: LdapEntry, computer: str) -> bytes:
+        """Return the security descriptor of a queue or a queue manager on a computer (a SID). Raises DirectoryError."""
         descriptor = octets(entry, schema.DESCRIPTOR)
         if not descriptor:
             raise DirectoryError(f"{self._account} may not read the permissions of {entry.name}")
-        if not self._own_sid:
-            self._own_sid = self._own_computer(session).sid
         try:
-            return descriptors.from_directory(descriptor, self._own_sid)
+            return descriptors.from_directory(descriptor, computer)
         except MsmqError as error:
             raise DirectoryError(f"the permissions of {entry.name} can't be read: {error}") from None
 
