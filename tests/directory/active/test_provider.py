@@ -306,6 +306,39 @@ def test_a_group_is_a_distribution_list_of_queues_aliases_and_groups(here: Direc
         here.wait(here.provider.distribution_list(identifier))
 
 
+def test_the_owner_of_a_queue_on_another_machine_stays_when_its_rights_are_changed_here(here: Directory) -> None:
+    other_sid = f"{SID}9"
+    here.tree.objects[COMPUTER.replace("MQ1", "MQ2")] = an_object(
+        "computer", samaccountname=b"MQ2$", cn=b"MQ2", objectsid=sid_bytes(other_sid)
+    )
+    other = ActiveDirectory(Controllers(Named(["dc1"]), lambda _: here.tree), "MQ2$", lambda _: (), lambda _: b"")
+    machine = other.enrol("MQ2")
+    made = here.wait(other.create_queue(QueueRecord(uuid4(), machine, "MQ2\\orders", security=RIGHTS)))
+    assert here.wait(here.provider.queue(made.identifier)).security == RIGHTS
+    assert here.wait(here.provider.machine(machine)) == here.wait(other.machine(machine))
+    changed = SecurityDescriptor(owner=USER, dacl=(allow("S-1-1-0", 0x4),)).pack()
+    here.wait(here.provider.update_queue(made.identifier, {"security": changed}))
+    assert here.wait(other.queue(made.identifier)).security == changed
+
+
+def test_the_members_of_a_list_are_read_by_few_requests_and_too_many_are_named(here: Directory) -> None:
+    group = f"CN=many,CN=Users,{DOMAIN}"
+    here.tree.objects[group] = an_object("group", cn=b"many")
+    aliases = [f"CN=alias{number},CN=Users,{DOMAIN}" for number in range(1000)]
+    for number, alias in enumerate(aliases):
+        here.tree.objects[alias] = an_object("mSMQ-Custom-Recipient", memberof=group.encode())
+        here.tree.objects[alias]["msmq-recipient-formatname"] = [b"DIRECT=OS:mq%d\\q" % number]
+    members = here.tree.objects[group]["member"] = [alias.encode() for alias in aliases]
+    identifier = UUID(bytes_le=here.tree.objects[group]["objectguid"][0])
+    asked = len(here.tree.asked)
+    found = here.wait(here.provider.distribution_list(identifier)).members
+    assert found == tuple(f"DIRECT=OS:mq{number}\\q" for number in range(1000))
+    assert len(here.tree.asked) - asked <= 3
+    members.append(COMPUTER.encode())
+    with pytest.raises(DirectoryError, match="CN=many,.* has more than 1000 members"):
+        here.wait(here.provider.distribution_list(identifier))
+
+
 OTHER_DOMAIN = "DC=child,DC=rig,DC=test"
 OTHER_SID = SID[: SID.rindex("-")] + "-77"
 
@@ -326,6 +359,7 @@ class Forest:
         moved = {name.replace(DOMAIN, OTHER_DOMAIN): values for name, values in self.far.tree.objects.items() if name}
         computer = moved[COMPUTER.replace(DOMAIN, OTHER_DOMAIN)]
         computer.update(cn=[b"FAR"], samaccountname=[b"FAR$"], dnshostname=[b"far.child.rig.test"])
+        computer["objectsid"] = [sid_bytes(OTHER_SID)]
         moved = {name.replace("CN=MQ1", "CN=FAR"): values for name, values in moved.items()}
         self.machine = self.far.machine
         self.far.tree.objects.clear()
@@ -362,6 +396,7 @@ def test_queues_of_other_domains_of_the_forest_are_in_the_global_catalog() -> No
     identifier, near = forest.create_far_queue(), forest.here.create()
     far = wait(provider.queue(identifier))
     assert (far.path_name, far.label, far.machine) == ("FAR\\distant", "far away", forest.machine)
+    assert far.security == RIGHTS
     for path in ("FAR\\distant", "far.child.rig.test\\DISTANT"):
         assert wait(provider.queue_at(path)) == far
     assert wait(provider.machine_named("far.child.rig.test")).identifier == forest.machine

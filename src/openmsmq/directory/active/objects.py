@@ -8,11 +8,13 @@ from typing import Final
 from uuid import UUID
 
 from openmsmq.directory.active import schema
-from openmsmq.directory.active.ldap_text import child, parent_of
+from openmsmq.directory.active.ldap_text import child, filter_text, parent_of
 from openmsmq.directory.active.session import DirectorySession, LdapEntry, Scope
 from openmsmq.directory.provider import DirectoryError, ObjectNotFound
 
 OF_COMPUTER: Final = ("cn", "objectSid", "dNSHostName", "mSMQSignCertificates")
+_ALIAS: Final = "msMQ-Recipient-FormatName"
+_OF_MEMBER: Final = ("objectClass", "objectGUID", _ALIAS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,27 @@ def site_of(session: DirectorySession) -> bytes:
 def format_name_of(session: DirectorySession, name: str) -> str:
     """Return the format name of a queue, an alias or a group ([MS-MQDSSM] 3.1.6.9). Raises DirectoryError for an object
     without one."""
-    entry = one(session, name, ["objectClass", "objectGUID", "msMQ-Recipient-FormatName"])
+    return _format_name(one(session, name, _OF_MEMBER))
+
+
+def format_names_of_members(session: DirectorySession, domain: str, group: LdapEntry) -> tuple[str, ...]:
+    """Return the format names of the members of a group ([MS-MQDSSM] 3.1.6.9). Those in the domain (a distinguished
+    name) are read by one search, because the controller may be far away. Raises DirectoryError."""
+    condition = f"(memberOf={filter_text(group.name)})"
+    near = {entry.name.casefold(): entry for entry in session.search(domain, condition, _OF_MEMBER)}
+    members = (member.decode() for member in group.values.get("member", ()))
+    return tuple(
+        _format_name(near.get(name.casefold()) or one(session, name, _OF_MEMBER)) for name in members
+    )  # fmt: skip
+
+
+def _format_name(entry: LdapEntry) -> str:
     classes = {value.decode().casefold() for value in entry.values.get("objectclass", ())}
     if schema.QUEUE.casefold() in classes:
         return f"PUBLIC={identifier_of(entry)}"
     if "group" in classes:
         return f"DL={identifier_of(entry)}"
-    alias = octets(entry, "msMQ-Recipient-FormatName").decode()
+    alias = octets(entry, _ALIAS).decode()
     if not alias:
-        raise DirectoryError(f"{name} is neither a queue, an alias nor a group")
+        raise DirectoryError(f"{entry.name} is neither a queue, an alias nor a group")
     return alias

@@ -23,6 +23,7 @@ from openmsmq.directory.active.objects import (
     Computer,
     computer_of,
     format_name_of,
+    format_names_of_members,
     identifier_of,
     octets,
     one,
@@ -440,10 +441,9 @@ class ActiveDirectory:
 
         def work(session: DirectorySession) -> ListRecord:
             group = one(session, by_identifier(identifier), ["cn", "member"])
-            members = group.values.get("member", ())
-            if len(members) > _MEMBERS:
-                raise DirectoryError(f"the group {group.name} has {len(members)} members, allowed: at most {_MEMBERS}")
-            names = tuple(format_name_of(session, member.decode()) for member in members)
+            if len(group.values.get("member", ())) > _MEMBERS:
+                raise DirectoryError(f"the group {group.name} has more than {_MEMBERS} members, which is the limit")
+            names = format_names_of_members(session, self._domain(session), group)
             return ListRecord(identifier, octets(group, "cn").decode(), names)
 
         return await self._controllers.read(work)

@@ -285,7 +285,12 @@ def _get_ticket(gss: Any, login: LdapCredentials) -> None:
 
 
 def _lowered(values: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:
-    return {name.lower(): found for name, found in values.items()}
+    """Return values by attribute in lower case. A controller returns at most 1500 values, and then adds their range to
+    the name ([MS-ADTS] 3.1.1.3.1.3.3), such as `member;range=0-1499`."""
+    found: dict[str, list[bytes]] = {}
+    for name, given in values.items():
+        found.setdefault(name.lower().partition(";range=")[0], []).extend(given)
+    return found
 
 
 def _urls(error: Any) -> list[str]:
