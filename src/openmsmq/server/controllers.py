@@ -14,6 +14,8 @@ from openmsmq.directory.active.session import LdapCredentials, LdapSession, ping
 from openmsmq.directory.provider import DirectoryNotConnected
 from openmsmq.server.config import Configuration, ConfigurationError
 
+CATALOG_REST: Final = 60.0  # seconds before the global catalog is queried again after no controller has answered
+
 
 def located(configuration: Configuration) -> Locate | None:
     """Return the controllers of `directory_controllers`; otherwise those found through DNS for `directory_domain`. None
@@ -37,7 +39,7 @@ def controllers(locate: Locate, login: LdapCredentials) -> tuple[Controllers, Co
     def following(host: str) -> ForestSession:
         return ForestSession(connect(host), lambda host, patience: connect(host, patience=patience), domains.hosts)
 
-    return Controllers(locate, following), Controllers(Catalog(locate), connect)
+    return Controllers(locate, following), Controllers(Catalog(locate), connect, CATALOG_REST)
 
 
 class _Domains:

@@ -169,3 +169,25 @@ def test_accounts_of_other_domains_of_the_forest_are_in_the_global_catalog() -> 
     domain.pull()
     domain.now = FRESH
     assert accounts.sid_of(r"SUB\dave") == DAVE  # cached results remain valid
+
+
+def test_a_global_catalog_that_does_not_answer_is_no_failure_of_the_domain_controller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    domain, asked = Domain(), []
+    domain.with_forest()
+
+    def no_catalog(host: str) -> DirectorySession:
+        asked.append(host)
+        raise DirectoryNotConnected("port 3268 is closed")
+
+    accounts = DomainAccounts(
+        Controllers(Named(["dc1", "dc2"]), domain.connect), lambda: domain.now,
+        Controllers(Named(["dc1:3268"]), no_catalog),
+    )  # fmt: skip
+    for look_up in (lambda: accounts.sid_of("SUB\\dave"), lambda: accounts.name_of(DAVE)):
+        with pytest.raises(DirectoryNotConnected, match="no global catalog answers: dc1:3268: port 3268 is closed"):
+            look_up()
+    assert asked == ["dc1:3268"] * 2
+    assert "does not answer" not in caplog.text
+    assert accounts.sid_of("RIG\\alice") == ALICE

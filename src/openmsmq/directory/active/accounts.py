@@ -39,6 +39,10 @@ _NAMES: Final = {sid: name for name, sid in WELL_KNOWN.items()}
 _OF_A_DOMAIN: Final = "S-1-5-21-"
 
 
+class _NoCatalog(DirectoryError):
+    """No global catalog answers. The domain controller that was queried first is available."""
+
+
 def is_account_name(name: str) -> bool:
     """Whether a name includes its domain."""
     return "\\" in name or "@" in name
@@ -81,7 +85,7 @@ class DomainAccounts:
             return kept[1]
         try:
             found = self._controllers.read_now(ask)
-        except DirectoryNotConnected as error:
+        except (DirectoryNotConnected, _NoCatalog) as error:
             if kept is not None and now - kept[0] < KEPT:
                 return kept[1]
             raise DirectoryNotConnected(
@@ -130,7 +134,12 @@ class DomainAccounts:
         return _counting(name, sid_of(found[0]))
 
     def _ask_catalog(self, ask: Callable[[DirectorySession], list[LdapEntry]]) -> list[LdapEntry]:
-        return [] if self._catalog is None else self._catalog.read_now(ask)
+        if self._catalog is None:
+            return []
+        try:
+            return self._catalog.read_now(ask)
+        except DirectoryNotConnected as error:
+            raise _NoCatalog(f"no global catalog answers: {error}") from None
 
     def _find_name(self, session: DirectorySession, sid: str) -> str:
         domain, *others = self._forest(session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS: Final = 4  # parallel queries; others wait
+RESTING_SECONDS: Final = 4.0  # after which controllers that may rest are not all tried
 
 
 class Controllers:
@@ -28,10 +30,20 @@ class Controllers:
     therefore tested with a read before it is used for a change.
     """
 
-    def __init__(self, locate: Locate, connect: Callable[[str], DirectorySession]) -> None:
-        """`connect` logs in to a host; it raises DirectoryNotConnected. Nothing is sent yet."""
+    def __init__(
+        self,
+        locate: Locate,
+        connect: Callable[[str], DirectorySession],
+        rest: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`connect` logs in to a host; it raises DirectoryNotConnected. With `rest`, a failure is repeated for so many
+        seconds without a further attempt. `clock` is a monotonic clock in seconds. Nothing is sent yet."""
         self._locate: Final = locate
         self._connect: Final = connect
+        self._rest: Final = rest
+        self._clock: Final = clock
+        self._resting = "", float("-inf")  # the failure, and until when it counts
         self._threads: Final = ThreadPoolExecutor(THREADS, "active-directory")
         self._lock: Final = threading.Lock()
         self._current = ""
@@ -81,6 +93,10 @@ class Controllers:
 
     def _each(self, attempt: Callable[[str, DirectorySession | None], T]) -> T:
         """Make one attempt per controller, the current one first; two if a pooled session has ended."""
+        began = self._clock()
+        failure, until = self._resting
+        if began < until:
+            raise DirectoryNotConnected(failure)
         reasons: list[str] = []
         hosts = self._locate.hosts()
         for _ in range(len(hosts)):
@@ -94,8 +110,12 @@ class Controllers:
                         break
             reasons.append(f"{host}: {reason}")
             self._next(host, hosts, reason)
+            if self._rest and self._clock() - began > RESTING_SECONDS:
+                break
         self._locate.failed()
-        raise DirectoryNotConnected("; ".join(reasons))
+        failure = "; ".join(reasons)
+        self._resting = failure, self._clock() + self._rest
+        raise DirectoryNotConnected(failure)
 
     def _use(self, host: str, session: DirectorySession, work: Callable[[DirectorySession], T]) -> T:
         try:
