@@ -16,7 +16,15 @@ from openmsmq.directory.provider import (
     ObjectExists,
     ObjectNotFound,
 )
-from openmsmq.model.errors import AccessDenied, HResult, IllegalPropertyValue, MsmqError, QueueExists, QueueNotFound
+from openmsmq.model.errors import (
+    AccessDenied,
+    HResult,
+    IllegalPropertyValue,
+    IllegalQueuePathName,
+    MsmqError,
+    QueueExists,
+    QueueNotFound,
+)
 
 
 class Provider:
@@ -64,6 +72,8 @@ def test_without_a_directory_there_is_no_answer() -> None:
         (DirectoryDenied("queue"), AccessDenied, HResult.MQ_ERROR_ACCESS_DENIED),
         (DirectoryError("odd"), MsmqError, HResult.MQ_ERROR_DS_ERROR),
         (OverflowError("large"), IllegalPropertyValue, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+        (ValueError("no UTF-8"), MsmqError, HResult.MQ_ERROR_DS_ERROR),
+        (IllegalQueuePathName(detail="long"), IllegalQueuePathName, HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME),
     ],
 )
 def test_failures_are_those_that_callers_get(error: Exception, kind: type[MsmqError], hresult: HResult) -> None:

@@ -90,6 +90,10 @@ class DirectoryConnection:
             raise _failure(error, not_found) from None
         except (UnicodeEncodeError, OverflowError) as error:
             raise IllegalPropertyValue(detail=f"the directory cannot store or compare a value: {error}") from None
+        except MsmqError:  # some are ValueErrors, too
+            raise
+        except ValueError as error:  # data of the directory that is malformed, or a name that the library refuses
+            raise MsmqError(HResult.MQ_ERROR_DS_ERROR, f"the directory returned invalid data: {error}") from None
         if isinstance(answer, MachineRecord):
             self.on_machine(answer)
         if self.offline:
