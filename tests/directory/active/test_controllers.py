@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from directory.active.ldap_tree import LdapTree
+from openmsmq.directory.active import session as session_module
 from openmsmq.directory.active.controllers import THREADS, Controllers
 from openmsmq.directory.active.locating import Named
-from openmsmq.directory.active.session import ControllerTimeout, DirectorySession
+from openmsmq.directory.active.session import ControllerTimeout, DirectorySession, LdapSession
 from openmsmq.directory.provider import DirectoryDenied, DirectoryError, DirectoryNotConnected
 
 Work = Callable[[DirectorySession], str]
@@ -148,3 +151,59 @@ def test_a_silent_controller_blocks_threads_but_not_the_event_loop() -> None:
     asyncio.run(run())
     assert all(session.closed for session in domain.sessions)
     assert len(domain.sessions) <= THREADS
+
+
+def test_controllers_that_may_rest_are_not_all_waited_for_and_are_left_alone_for_a_while() -> None:
+    asked: list[str] = []
+    now = 0.0
+
+    def silent(host: str) -> DirectorySession:
+        nonlocal now
+        asked.append(host)
+        now += 3.0
+        raise DirectoryNotConnected("no answer")
+
+    controllers = Controllers(Named([f"dc{number}" for number in range(9)]), silent, 60.0, lambda: now)
+    for _ in range(3):
+        with pytest.raises(DirectoryNotConnected, match="dc0: no answer; dc1: no answer"):
+            controllers.read_now(lambda session: "done")
+    assert asked == ["dc0", "dc1"]
+    now += 60.0
+    with pytest.raises(DirectoryNotConnected):
+        controllers.read_now(lambda session: "done")
+    assert asked[2:] == ["dc2", "dc3"]
+
+
+def test_a_query_of_many_slow_requests_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, sent = 0.0, []
+    monkeypatch.setattr(session_module.time, "monotonic", lambda: now)
+
+    class Slow:
+        def search_ext(self, base: str, *_: object, **__: object) -> int:
+            nonlocal now
+            sent.append(base)
+            now += 3.0
+            return 0
+
+        def result3(self, call: int) -> object:
+            return None, [("CN=a", {})], call, []
+
+    def connect(_: str) -> DirectorySession:
+        session: Any = LdapSession.__new__(LdapSession)
+        failures = dict.fromkeys(
+            ("NO_SUCH_OBJECT", "ALREADY_EXISTS", "INSUFFICIENT_ACCESS", "REFERRAL", "TIMEOUT", "SERVER_DOWN",
+             "CONNECT_ERROR", "UNAVAILABLE", "BUSY", "DECODING_ERROR", "LOCAL_ERROR", "LDAPError"), RuntimeError,
+        )  # fmt: skip
+        control = SimpleNamespace(SimplePagedResultsControl=lambda *_, **__: SimpleNamespace(controlType="page"))
+        session._ldap, session._connection, session._patience = SimpleNamespace(controls=control, **failures), Slow(), 4
+        session.close = lambda: None
+        return session
+
+    def work(session: DirectorySession) -> None:
+        while True:
+            session.search("DC=x", "(objectClass=*)", ["cn"])
+
+    with pytest.raises(DirectoryNotConnected, match="dc1: no complete answer in 8 s"):
+        Controllers(Named(["dc1"]), connect).read_now(work)
+    assert len(sent) == 3
+    assert session_module._limits.until is None

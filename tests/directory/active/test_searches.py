@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from openmsmq.directory.active.session import LdapSession, Scope
+from openmsmq.directory.provider import DirectoryNotConnected
 
 
 class FakeControl:
@@ -25,6 +26,7 @@ class FakeConnection:
     def __init__(self, *pages: list[str]) -> None:
         self.pages = list(pages)
         self.asked: list[Any] = []
+        self.values: dict[str, list[bytes]] = {}
 
     def search_ext(self, base: str, scope: int, condition: str, attributes: list[str], serverctrls: list[Any]) -> int:
         self.asked.append(serverctrls)
@@ -34,19 +36,45 @@ class FakeConnection:
         page = self.pages.pop(0)
         cookie = FakeControl(True, cookie="")
         cookie.cookie = b"more" if self.pages else b""
-        return None, [(name, {}) for name in page], call, [cookie]
+        return None, [(name, dict(self.values)) for name in page], call, [cookie]
 
 
-def test_pages_are_put_together_and_no_controller_may_leave_a_control_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def session_of(connection: FakeConnection, monkeypatch: pytest.MonkeyPatch) -> Any:
     session = LdapSession.__new__(LdapSession)
     controls = SimpleNamespace(
         SimplePagedResultsControl=FakeControl, sss=SimpleNamespace(SSSRequestControl=FakeControl),
         LDAPControl=FakeControl,
     )  # fmt: skip
     made: Any = session
-    made._ldap, made._connection = SimpleNamespace(controls=controls), FakeConnection(["a", "b"], ["c"])
+    made._ldap, made._connection = SimpleNamespace(controls=controls), connection
     monkeypatch.setattr(LdapSession, "_failures", lambda _, base: nullcontext())
-    found = session.look("base", "(x=*)", ["nTSecurityDescriptor"], Scope.SUBTREE, order="cn").entries
+    return made
+
+
+def test_pages_are_put_together_and_no_controller_may_leave_a_control_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = session_of(FakeConnection(["a", "b"], ["c"]), monkeypatch)
+    found = made.look("base", "(x=*)", ["nTSecurityDescriptor"], Scope.SUBTREE, order="cn").entries
     assert [entry.name for entry in found] == ["a", "b", "c"]
     for controls_of_page in made._connection.asked:
         assert [control.criticality for control in controls_of_page] == [True] * 3
+
+
+def test_an_attribute_with_more_values_than_a_controller_returns_has_those_of_their_range(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = FakeConnection(["CN=group"])
+    connection.values = {"cn": [b"group"], "member": [], "member;range=0-1499": [b"CN=a", b"CN=b"]}
+    (found,) = session_of(connection, monkeypatch).search("base", "(x=*)", ["cn", "member"])
+    assert found.values == {"cn": [b"group"], "member": [b"CN=a", b"CN=b"]}
+
+
+@pytest.mark.parametrize("name", ["DECODING_ERROR", "LOCAL_ERROR", "SERVER_DOWN", "BUSY"])
+def test_an_answer_that_is_no_ldap_counts_as_none_so_that_the_next_controller_is_asked(name: str) -> None:
+    kinds = ("NO_SUCH_OBJECT", "ALREADY_EXISTS", "INSUFFICIENT_ACCESS", "REFERRAL", "TIMEOUT", "SERVER_DOWN",
+             "CONNECT_ERROR", "UNAVAILABLE", "BUSY", "DECODING_ERROR", "LOCAL_ERROR")  # fmt: skip
+    errors: dict[str, type[Exception]] = {"LDAPError": type("LDAPError", (Exception,), {})}
+    errors |= {kind: type(kind, (errors["LDAPError"],), {}) for kind in kinds}
+    session: Any = LdapSession.__new__(LdapSession)
+    session._ldap = SimpleNamespace(**errors)
+    with pytest.raises(DirectoryNotConnected, match="as the library says"), session._failures("CN=a"):
+        raise errors[name]({"desc": "as the library says"})

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from openmsmq.directory.active.locating import Locate
-from openmsmq.directory.active.session import ControllerTimeout, DirectorySession, Scope
+from openmsmq.directory.active.session import ControllerTimeout, DirectorySession, Scope, time_limit
 from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 THREADS: Final = 4  # parallel queries; others wait
+SECONDS: Final = 8.0  # for all requests of one query to a controller; less than `connection.TIME_LIMIT`
 RESTING_SECONDS: Final = 4.0  # after which controllers that may rest are not all tried
 
 
@@ -119,7 +120,8 @@ class Controllers:
 
     def _use(self, host: str, session: DirectorySession, work: Callable[[DirectorySession], T]) -> T:
         try:
-            answer = work(session)
+            with time_limit(SECONDS):
+                answer = work(session)
         except DirectoryNotConnected:
             session.close()
             raise

@@ -8,6 +8,8 @@ are DirectoryErrors ([MS-MQDSSM] 2.2.6), or `DirectoryNotConnected` if another c
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -156,6 +158,29 @@ def ping(host: str, domain: str) -> bytes:
     return octets
 
 
+_limits: Final = threading.local()
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Limit the requests of this thread, which may be many: after `seconds`, each raises ControllerTimeout. An outer
+    limit takes precedence."""
+    if getattr(_limits, "until", None) is not None:
+        yield
+        return
+    _limits.until, _limits.seconds = time.monotonic() + seconds, seconds
+    try:
+        yield
+    finally:
+        _limits.until = None
+
+
+def _check_time() -> None:
+    until = getattr(_limits, "until", None)
+    if until is not None and time.monotonic() >= until:
+        raise ControllerTimeout(f"no complete answer in {_limits.seconds:.3g} s")
+
+
 class LdapSession:
     """A session with one controller; see `DirectorySession`. If it refers to another controller, `Referred` is raised,
     or the referral is left out of search results."""
@@ -243,6 +268,7 @@ class LdapSession:
     @contextmanager
     def _failures(self, what: str) -> Iterator[None]:
         ldap = self._ldap
+        _check_time()
         try:
             yield
         except ldap.NO_SUCH_OBJECT:
@@ -257,6 +283,8 @@ class LdapSession:
             raise ControllerTimeout(f"no answer in {self._patience:.3g} s") from None
         except (ldap.SERVER_DOWN, ldap.CONNECT_ERROR, ldap.UNAVAILABLE, ldap.BUSY) as error:
             raise DirectoryNotConnected(_reason(error)) from None
+        except (ldap.DECODING_ERROR, ldap.LOCAL_ERROR) as error:  # no LDAP, or the security layer has failed
+            raise DirectoryNotConnected(f"its answer can't be read: {_reason(error)}") from None
         except ldap.LDAPError as error:
             raise DirectoryError(f"{what}: {_reason(error)}") from None
 
