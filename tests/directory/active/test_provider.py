@@ -122,6 +122,13 @@ def test_without_the_right_to_make_its_object_it_says_what_an_administrator_has_
         provider.enrol("MQ1")
 
 
+def test_a_controller_that_does_not_know_the_queue_manager_yet_gets_no_second_object_of_it(here: Directory) -> None:
+    del here.tree.objects[f"CN=msmq,{COMPUTER}"]
+    with pytest.raises(DirectoryError, match=f"does not have CN=msmq,{COMPUTER}, the object of this queue manager"):
+        here.wait(here.provider.register_machine(MachineRecord(here.machine, "MQ1")))
+    assert f"CN=msmq,{COMPUTER}" not in here.tree.objects
+
+
 def test_keys_are_written_and_empty_ones_keep_the_existing_keys(here: Directory) -> None:
     here.wait(here.provider.register_machine(MachineRecord(here.machine, "MQ1", public_keys=b"keys")))
     here.wait(here.provider.register_machine(MachineRecord(here.machine, "MQ1")))

@@ -99,7 +99,7 @@ class ActiveDirectory:
 
     async def register_machine(self, record: MachineRecord) -> None:
         def work(session: DirectorySession) -> None:
-            identifier = self._enrolled(session, record.computer_name)
+            identifier = self._identifier(session, self._computer_of(session, record.computer_name))
             if identifier != record.identifier:
                 raise ObjectExists(
                     f"{self._account} is the queue manager {identifier} in the directory, and the data directory is "
@@ -124,17 +124,33 @@ class ActiveDirectory:
             self._keys_denied = True
 
     def _enrolled(self, session: DirectorySession, computer_name: str) -> UUID:
+        computer = self._computer_of(session, computer_name)
+        try:
+            return identifier_of(one(session, computer.configuration, ["objectGUID"]))
+        except ObjectNotFound:
+            self._make_configuration(session, computer)
+        return identifier_of(one(session, computer.configuration, ["objectGUID"]))
+
+    def _identifier(self, session: DirectorySession, computer: Computer) -> UUID:
+        """Return the identifier of this queue manager's object. A missing object is not created: this controller may
+        not know it yet, and of two objects of one name, replication renames one."""
+        try:
+            return identifier_of(one(session, computer.configuration, ["objectGUID"]))
+        except ObjectNotFound:
+            raise DirectoryError(
+                f"the directory does not have {computer.configuration}, the object of this queue manager. A controller "
+                "may not know a new object yet; a deleted one has to be restored, or `openmsmq domain join` creates "
+                "another"
+            ) from None
+
+    def _computer_of(self, session: DirectorySession, computer_name: str) -> Computer:
         computer = self._own_computer(session)
         if computer.computer_name.casefold() != computer_name.casefold():
             raise DirectoryError(
                 f"the account {self._account} is of the computer {computer.computer_name}, and computer_name is "
                 f"{computer_name}: one of the settings computer_name and directory_account is wrong"
             )
-        try:
-            return identifier_of(one(session, computer.configuration, ["objectGUID"]))
-        except ObjectNotFound:
-            self._make_configuration(session, computer)
-        return identifier_of(one(session, computer.configuration, ["objectGUID"]))
+        return computer
 
     def _make_configuration(self, session: DirectorySession, computer: Computer) -> None:
         """Create the object of the queue manager ([MS-MQDSSM] 3.1.6.1.1.2). Without a descriptor in the request, the
