@@ -39,7 +39,7 @@ class Records:
 
 def hops(
     monkeypatch: pytest.MonkeyPatch, directory: Records | None, addresses: Mapping[str, Sequence[str]],
-    routing: Routing | None = None,
+    routing: Routing | None = None, configured: Mapping[str, tuple[str, int]] | None = None,
 ) -> list[NextHop]:  # fmt: skip
     def look(host: str, *_: Any, **__: Any) -> list[Any]:
         if host not in addresses:
@@ -47,7 +47,7 @@ def hops(
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses[host]]
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
-    resolver = Resolver({}, routing or Routing(bytes(16)), directory)  # type: ignore[arg-type]
+    resolver = Resolver(configured or {}, routing or Routing(bytes(16)), directory)  # type: ignore[arg-type]
     return asyncio.run(resolver.hops(ResolvedTarget(identifier=THERE.bytes_le)))
 
 
@@ -71,6 +71,12 @@ def test_the_keys_of_a_routed_queue_manager_are_read_from_the_directory(known: b
     found = asyncio.run(resolver.hops(ResolvedTarget(identifier=THERE.bytes_le)))
     assert found == [NextHop("192.0.2.1", "192.0.2.1", THERE.bytes_le)]
     assert asked == ([] if known else [THERE])
+
+
+def test_an_address_in_the_settings_precedes_names_in_the_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = {"a.example": ["192.0.2.1"], "192.0.2.7": ["192.0.2.7"]}
+    found = hops(monkeypatch, Records(RECORD), addresses, configured={"a": ("192.0.2.7", 0)})
+    assert found == [NextHop("192.0.2.7", "A", THERE.bytes_le)]
 
 
 def test_names_without_addresses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,8 @@ class Resolver:
                 f"no address is known for {target} ({said}; {error}), and it has not connected since the start. Use a "
                 "direct format name, or the setting routing_file"
             ) from error
-        for name in (*record.dns_names, record.computer_name):
+        # An address in the settings precedes DNS names, which queue managers of one host have in common.
+        for name in sorted((*record.dns_names, record.computer_name), key=lambda name: name.lower() not in self._hosts):
             try:
                 return [NextHop(address, name, identifier) for address in await self._addresses(name)]
             except Unresolved as error:
