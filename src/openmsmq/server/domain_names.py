@@ -90,7 +90,7 @@ def names_of_domain(configuration: Configuration, names: Sequence[str]) -> list[
 async def resolve(setting: str, names: Sequence[str], domain: DomainNames, found: Callable[[str], object]) -> None:
     """Call `found` with the SID of each name once it is resolved. The start of the daemon does not wait for the
     domain."""
-    waiting, reported = list(names), ""
+    waiting, reported = list(names), dict.fromkeys(names, "")
     while waiting:
         for name in tuple(waiting):
             try:
@@ -101,9 +101,9 @@ async def resolve(setting: str, names: Sequence[str], domain: DomainNames, found
             if sid is not None:
                 found(sid)
                 waiting.remove(name)
-            elif failure != reported:
+            elif failure != reported[name]:
                 logger.error("setting %s: account %s could not be resolved and is ignored until it can be: %s",
                              setting, name, failure)  # fmt: skip
-                reported = failure
+                reported[name] = failure
         if waiting:
             await asyncio.sleep(AGAIN)
