@@ -104,6 +104,20 @@ def test_an_unavailable_directory_is_not_queried_until_it_returns() -> None:
     asyncio.run(work())
 
 
+def test_a_directory_that_refuses_is_available() -> None:
+    async def work() -> None:
+        provider = Provider(DirectoryNotConnected("down"))
+        connection = connected(provider)
+        for error in (DirectoryNotConnected("down"), DirectoryDenied("no")):
+            provider.answer = error
+            with pytest.raises(MsmqError):
+                await connection.ask(question, force=True)
+        provider.answer = "answer"
+        assert await connection.ask(question) == "answer"
+
+    asyncio.run(work())
+
+
 def test_a_slow_directory_times_out_and_other_calls_continue() -> None:
     async def work() -> None:
         connection = connected(Provider(seconds=60), time_limit=0.1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from openmsmq.directory.provider import MachineRecord
 from openmsmq.server.config import ConfigurationError
 from openmsmq.server.directory import connect_to_directory, synchronize
 from openmsmq.server.loading import load
@@ -82,6 +84,27 @@ def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, ca
     lines = [record.getMessage() for record in caplog.records]
     assert len([line for line in lines if "cannot synchronize public queues with the directory; next" in line]) == 1
     assert any(line == "directory available again" for line in lines)
+
+
+def test_a_registration_that_fails_for_another_reason_is_reported_and_queries_are_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        here = ServerWithDirectory(tmp_path / "directory.sqlite")
+        here.provider.away = True
+        following = asyncio.create_task(synchronize(here.public, period=0.01))
+        await until(lambda: here.connection.offline)
+        here.provider.away = False
+        await here.provider.register_machine(MachineRecord(UUID(int=5), here.world.manager.machine.computer_name))
+        await until(lambda: "belongs to another queue manager" in caplog.text)
+        await asyncio.sleep(0.05)
+        assert (await here.public.machine(UUID(int=5))).identifier == UUID(int=5)
+        following.cancel()
+        await here.connection.close()
+
+    asyncio.run(test())
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([line for line in lines if "cannot synchronize public queues with the directory; next" in line]) == 2
 
 
 def test_an_unexpected_error_of_the_directory_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -85,6 +85,7 @@ class DirectoryConnection:
             self._set_offline(str(error))
             raise MsmqError(HResult.MQ_ERROR_NO_DS, f"the directory is unavailable: {error}") from None
         except DirectoryError as error:
+            self._set_online()  # a refusal is an answer
             if isinstance(error, DirectoryDenied):  # the caller does not get the reason
                 logger.warning("directory refused a request: %s", error)
             raise _failure(error, not_found) from None
@@ -96,10 +97,13 @@ class DirectoryConnection:
             raise MsmqError(HResult.MQ_ERROR_DS_ERROR, f"the directory returned invalid data: {error}") from None
         if isinstance(answer, MachineRecord):
             self.on_machine(answer)
+        self._set_online()
+        return answer
+
+    def _set_online(self) -> None:
         if self.offline:
             self.offline = False
             logger.warning("directory available again")
-        return answer
 
     def _set_offline(self, reason: str) -> None:
         if not self.offline:

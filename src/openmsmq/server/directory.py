@@ -73,19 +73,19 @@ async def synchronize(public_queues: PublicQueues, period: float = ONLINE_PERIOD
 
     A directory that is unavailable at the start of the daemon does not delay the start; it is tried again later.
     """
-    failing = False
+    failure = ""
     while public_queues.directory.exists:
         try:
             await public_queues.synchronize()
-            failing = False
+            failure = ""
         except StoreFailed:
             return  # the daemon ends
         except MsmqError as error:
-            if not failing:
+            if str(error) != failure:
                 logger.error(
                     "cannot synchronize public queues with the directory; next attempt in %g s: %s", period, error
                 )
-            failing = True
+            failure = str(error)
         except Exception:  # for example a malformed directory file; known public queues remain usable
             logger.exception("cannot synchronize public queues with the directory; next attempt in %g s", period)
         await asyncio.sleep(period)
