@@ -65,10 +65,14 @@ def _routing(tables: dict[str, Any], own: bytes) -> Routing:
     identifiers = {_required("queue_manager", table, "name"): _identifier(table) for table in managers}
     if len(identifiers) != len(managers):
         raise RoutingTableError("two [[queue_manager]] tables have the same name")
+    if len(set(identifiers.values())) != len(managers):
+        raise RoutingTableError("two [[queue_manager]] tables have the same identifier")
     sites = [
         Site(_required("site", table, "name"), _named(table, "gates", identifiers)) for table in tables.get("site", [])
     ]
     known = {site.key for site in sites}
+    if len(known) != len(sites):
+        raise RoutingTableError("two [[site]] tables have the same name")
     return Routing(
         own,
         [_manager(table, identifiers, known) for table in managers],
