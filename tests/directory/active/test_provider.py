@@ -179,11 +179,12 @@ def test_names_with_special_characters_are_found_by_path(here: Directory, name: 
             here.wait(question)
 
 
-def test_a_long_name_of_others_is_put_together_again(here: Directory) -> None:
-    made = here.create("x" * 55 + "-0a1b2c3d")
-    entry = here.tree.objects[f"CN={'x' * 55}-0a1b2c3d,CN=msmq,{COMPUTER}"]
+@pytest.mark.parametrize("first", ["x" * 55, "x" * 39 + "=" + "#" * 7])  # 55 characters with their backslashes
+def test_a_long_name_of_others_is_put_together_again(here: Directory, first: str) -> None:
+    made = here.create(f"{first}-0a1b2c3d")
+    entry = next(values for values in here.tree.objects.values() if values.get("objectguid") == [made.identifier.bytes_le])
     entry["msmqqueuenameext"] = [b"yz"]
-    assert here.wait(here.provider.queue(made.identifier)).path_name == "MQ1\\" + "x" * 55 + "yz"
+    assert here.wait(here.provider.queue(made.identifier)).path_name == f"MQ1\\{first}yz"
 
 
 def test_an_object_that_others_made_has_defaults_and_one_without_descriptor_is_an_error(here: Directory) -> None:

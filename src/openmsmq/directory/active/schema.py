@@ -97,8 +97,9 @@ def queue_record(values: Values, computer: str, machine: UUID, security: bytes) 
     name consists of the names of the objects (deviation D-172). Raises DirectoryError for missing or malformed
     attributes."""
     name = value_of(values, Attribute("cn", TEXT))
-    if len(name) == LONG_NAME:
-        name = name[:-_HASH] + value_of(values, text("mSMQQueueNameExt"))
+    rest = value_of(values, text("mSMQQueueNameExt"))
+    if rest or len(name) == LONG_NAME:  # characters that a distinguished name escapes count twice for the length
+        name = name[:-_HASH] + rest
     read = {field: value_of(values, attribute) for field, attribute in OF_QUEUE.items()}
     return QueueRecord(machine=machine, path_name=f"{computer}\\{name}", security=security, **read)
 
