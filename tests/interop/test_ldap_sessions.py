@@ -16,6 +16,7 @@ from interop.domain_controller import DomainController
 from openmsmq.directory.active.accounts import DomainAccounts
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.locating import Named
+from openmsmq.directory.active.objects import format_names_of_members, identifier_of
 from openmsmq.directory.active.provider import ActiveDirectory
 from openmsmq.directory.active.session import LdapCredentials, LdapSession
 from openmsmq.directory.provider import DirectoryDenied, DirectoryError, ObjectNotFound
@@ -86,6 +87,13 @@ def test_certificates_that_a_user_registered_herself_are_found(
         await provider.close()
 
     asyncio.run(run())
+
+
+def test_members_of_a_group_are_found_by_one_search(session: LdapSession) -> None:
+    (group,) = session.search(DOMAIN, f"(sAMAccountName={domain.GROUP})", ["member"])
+    (inner,) = session.search(DOMAIN, f"(sAMAccountName={domain.INNER_GROUP})", ["objectGUID"])
+    assert [entry.name for entry in session.search(DOMAIN, f"(memberOf={group.name})", ["cn"])] == [inner.name]
+    assert format_names_of_members(session, DOMAIN, group) == (f"DL={identifier_of(inner)}",)
 
 
 def test_names_and_groups_are_those_of_the_domain(session: LdapSession, directory: DomainController) -> None:

@@ -104,5 +104,5 @@ def test_a_router_whose_name_has_no_address_does_not_keep_messages_from_the_next
     ]  # fmt: skip
     routing = Routing(own, managers)
     assert hops(monkeypatch, None, {"other": ["192.0.2.3"]}, routing) == [NextHop("192.0.2.3", "other", other)]
-    with pytest.raises(Unresolved, match="cannot resolve the name one: .*; cannot resolve the name other: "):
+    with pytest.raises(Unresolved, match=r"cannot resolve the name one: .*; cannot resolve the name other: "):
         hops(monkeypatch, None, {"there": ["192.0.2.9"]}, routing)

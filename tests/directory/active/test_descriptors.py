@@ -117,7 +117,7 @@ def test_invalid_descriptors_are_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(("make", "kind"), [(allow, 0x05), (deny, 0x06)])
 def test_an_object_entry_without_an_object_type_is_for_the_whole_object(make: Callable[..., Ace], kind: int) -> None:
-    """As domain tools write "all extended rights" of an account: `(OD;;CR;;;SID)`."""
+    """Domain tools write all extended rights of an account as `(OA;;CR;;;SID)`, and `(OD;;CR;;;SID)`."""
     body = sid_bytes(USER)
     raw = struct.pack("<BBHII", kind, 0, 12 + len(body), CONTROL_ACCESS | READ_PROPERTY, 0) + body
     made = SecurityDescriptor(owner=GROUP, dacl=(Ace(kind, 0, CONTROL_ACCESS, "", raw),)).pack()

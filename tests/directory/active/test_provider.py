@@ -182,7 +182,8 @@ def test_names_with_special_characters_are_found_by_path(here: Directory, name: 
 @pytest.mark.parametrize("first", ["x" * 55, "x" * 39 + "=" + "#" * 7])  # 55 characters with their backslashes
 def test_a_long_name_of_others_is_put_together_again(here: Directory, first: str) -> None:
     made = here.create(f"{first}-0a1b2c3d")
-    entry = next(values for values in here.tree.objects.values() if values.get("objectguid") == [made.identifier.bytes_le])
+    identifier = [made.identifier.bytes_le]
+    entry = next(values for values in here.tree.objects.values() if values.get("objectguid") == identifier)
     entry["msmqqueuenameext"] = [b"yz"]
     assert here.wait(here.provider.queue(made.identifier)).path_name == f"MQ1\\{first}yz"
 
@@ -343,7 +344,7 @@ def test_the_members_of_a_list_are_read_by_few_requests_and_too_many_are_named(h
     assert found == tuple(f"DIRECT=OS:mq{number}\\q" for number in range(1000))
     assert len(here.tree.asked) - asked <= 3
     members.append(COMPUTER.encode())
-    with pytest.raises(DirectoryError, match="CN=many,.* has more than 1000 members"):
+    with pytest.raises(DirectoryError, match=r"CN=many,.* has more than 1000 members"):
         here.wait(here.provider.distribution_list(identifier))
 
 

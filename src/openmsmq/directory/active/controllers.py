@@ -38,8 +38,8 @@ class Controllers:
         rest: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`connect` logs in to a host; it raises DirectoryNotConnected. With `rest`, a failure is repeated for so many
-        seconds without a further attempt. `clock` is a monotonic clock in seconds. Nothing is sent yet."""
+        """`connect` logs in to a host; it raises DirectoryNotConnected. After a failure, no host is tried for
+        `rest` seconds. `clock` is a monotonic clock in seconds. Nothing is sent yet."""
         self._locate: Final = locate
         self._connect: Final = connect
         self._rest: Final = rest

@@ -94,7 +94,7 @@ def _extended(kind: int, guid: UUID, sid: str) -> Ace:
 
 
 def from_directory(descriptor: bytes, computer: str) -> bytes:
-    """Convert the descriptor of an object to the rights on its queue; `computer` is the SID of the account of its machine.
+    """Convert the descriptor of an object to the rights on its queue; `computer` is the SID of its machine's account.
     Raises MsmqError."""
     found = SecurityDescriptor.parse(descriptor)
     owner = found.group if found.owner == computer else found.owner

@@ -339,7 +339,9 @@ class ActiveDirectory:
         except ObjectNotFound:
             raise ObjectNotFound(f"public queue {identifier}") from None
 
-    def _queue(self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID, str]]) -> QueueRecord:
+    def _queue(
+        self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID, str]]
+    ) -> QueueRecord:
         """Convert an entry to a record. `known` caches computer, identifier and SID of machines by distinguished
         name."""
         machine = parent_of(entry.name)
