@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.server import domain_names
 
@@ -44,3 +45,29 @@ def test_each_name_that_cannot_be_resolved_is_reported_once(
     assert found == ["S-1-5-21-1-2-3-1102"]
     reported = [record.getMessage().partition("account ")[2].partition(" could")[0] for record in caplog.records]
     assert reported == ["RIG\\first", "RIG\\second", "RIG\\known"]
+
+
+class Accounts:
+    """See `accounts.DomainAccounts`; the name of one account cannot be looked up."""
+
+    def __init__(self, failure: DirectoryError) -> None:
+        self.failure = failure
+
+    def name_of(self, sid: str) -> str:
+        if sid == "S-1-5-21-7":
+            raise self.failure
+        return f"RIG\\{sid}"
+
+
+@pytest.mark.parametrize(
+    ("failure", "known"),
+    [
+        (DirectoryError("no global catalog answers"), ["S-1-5-21-1", "S-1-5-21-2"]),
+        (DirectoryNotConnected("no controller"), ["S-1-5-21-1"]),
+    ],
+)
+def test_a_name_that_cannot_be_looked_up_hides_no_other_while_the_domain_answers(
+    failure: DirectoryError, known: list[str]
+) -> None:
+    names = domain_names.DomainNames(Accounts(failure))  # type: ignore[arg-type]
+    assert list(asyncio.run(names.names_of(["S-1-5-21-1", "S-1-5-21-7", "S-1-5-21-2"]))) == known

@@ -186,7 +186,7 @@ class _Names(Mapping[str, str]):
         except ObjectNotFound:
             raise KeyError(sid) from None
         except DirectoryError as error:
-            self._answers = False
+            self._answers = not isinstance(error, DirectoryNotConnected)
             echo(f"cannot show names of domain accounts: {error}", err=True)
             raise KeyError(sid) from None
 

@@ -41,14 +41,17 @@ class DomainNames:
         return await self._ask(lambda: self._accounts.groups_of(sid)) or ()
 
     async def names_of(self, sids: Sequence[str]) -> dict[str, str]:
-        """Return the known names; none if the domain does not answer, which is logged with the reason."""
+        """Return the known names. A failure is logged with its reason; if the domain does not answer, the other names
+        are not looked up."""
         found = {}
         for sid in sids:
             try:
                 name = await self._ask(partial(self._accounts.name_of, sid))
             except MsmqError as error:
                 logger.warning("cannot look up names in the domain: %s", error)
-                break
+                if error.hresult == HResult.MQ_ERROR_NO_DS:
+                    break
+                continue
             if name is not None:
                 found[sid] = name
         return found

@@ -50,7 +50,8 @@ def is_account_name(name: str) -> bool:
 
 class DomainAccounts:
     """See the module. Methods block. They raise ObjectNotFound for accounts that do not exist, DirectoryNotConnected
-    for accounts that are not cached while the domain is unavailable, and DirectoryError."""
+    for accounts that are not cached while the domain is unavailable, and DirectoryError, also for accounts of other
+    domains while no global catalog answers."""
 
     def __init__(
         self, controllers: Controllers, clock: Callable[[], float], catalog: Controllers | None = None
@@ -88,6 +89,8 @@ class DomainAccounts:
         except (DirectoryNotConnected, _NoCatalog) as error:
             if kept is not None and now - kept[0] < KEPT:
                 return kept[1]
+            if isinstance(error, _NoCatalog):
+                raise DirectoryError(f"{what} was not asked for before, and {error}") from None
             raise DirectoryNotConnected(
                 f"{what} was not asked for before, and the domain does not answer: {error}"
             ) from None
