@@ -153,6 +153,40 @@ def test_a_silent_controller_blocks_threads_but_not_the_event_loop() -> None:
     assert len(domain.sessions) <= THREADS
 
 
+def test_a_session_that_was_idle_for_long_is_not_used_again() -> None:
+    """A firewall may have dropped its connection without a word, and the controller would seem silent."""
+    now, sessions = 0.0, []
+
+    def connect(_: str) -> DirectorySession:
+        session, used = LdapTree({"": {}}), now
+
+        def search(*_: object, **__: object) -> list:
+            nonlocal used
+            if now - used > 300.0:
+                raise ControllerTimeout("no answer")
+            used = now
+            return []
+
+        session.search = search  # type: ignore[method-assign]
+        sessions.append(session)
+        return session
+
+    controllers = Controllers(Named(["dc1"]), connect, clock=lambda: now)
+
+    def read(session: DirectorySession) -> None:
+        session.search("", "(objectClass=*)", [])
+
+    def two_at_once(session: DirectorySession) -> None:
+        controllers.read_now(read)
+        read(session)
+
+    controllers.read_now(two_at_once)
+    for now in range(60, 660, 60):  # noqa: B007
+        controllers.read_now(read)
+    controllers.read_now(two_at_once)
+    assert [session.closed for session in sessions] == [False, True, False]
+
+
 def test_controllers_that_may_rest_are_not_all_waited_for_and_are_left_alone_for_a_while() -> None:
     asked: list[str] = []
     now = 0.0

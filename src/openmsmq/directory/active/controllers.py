@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 THREADS: Final = 4  # parallel queries; others wait
 SECONDS: Final = 8.0  # for all requests of one query to a controller; less than `connection.TIME_LIMIT`
+IDLE_SECONDS: Final = 120.0  # after which a session is not used again: firewalls drop idle connections silently
 RESTING_SECONDS: Final = 4.0  # after which controllers that may rest are not all tried
 
 
@@ -48,7 +49,8 @@ class Controllers:
         self._threads: Final = ThreadPoolExecutor(THREADS, "active-directory")
         self._lock: Final = threading.Lock()
         self._current = ""
-        self._kept: list[tuple[str, DirectorySession]] = []  # idle sessions, each with its host
+        # Idle sessions, each with its host and the time of its last use; the latest use last.
+        self._kept: list[tuple[str, DirectorySession, float]] = []
 
     async def read(self, work: Callable[[DirectorySession], T]) -> T:
         """Run a read in a thread, with fail-over. Raises DirectoryError."""
@@ -136,15 +138,15 @@ class Controllers:
             if self._current not in hosts:
                 self._current = hosts[0]
             while self._kept:
-                host, session = self._kept.pop()
-                if host == self._current:
+                host, session, used = self._kept.pop()
+                if host == self._current and self._clock() - used < IDLE_SECONDS:
                     return host, session
                 session.close()
             return self._current, None
 
     def _keep(self, host: str, session: DirectorySession) -> None:
         with self._lock:
-            self._kept.append((host, session))
+            self._kept.append((host, session, self._clock()))
 
     def _next(self, host: str, hosts: Sequence[str], reason: str) -> None:
         with self._lock:
@@ -157,6 +159,6 @@ class Controllers:
         """Stop all queries. A thread that waits for an unresponsive controller ends after its timeout."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock, suppress(DirectoryError):
-            for _, session in self._kept:
+            for _, session, _ in self._kept:
                 session.close()
             self._kept.clear()
