@@ -7,12 +7,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from openmsmq.directory.active.descriptors import FULL_CONTROL, _plain, from_directory, of_computer, to_directory
+from openmsmq.directory.active.descriptors import (
+    _OF_QUEUE,
+    FULL_CONTROL,
+    _read,
+    from_directory,
+    of_computer,
+    of_machine,
+    to_directory,
+)
+from openmsmq.model.constants import MachineAccessMask
 from openmsmq.model.constants import QueueAccessMask as Q
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.security import (
@@ -71,10 +81,10 @@ def test_entries_that_are_too_short_or_of_other_types_give_no_rights() -> None:
     extended = [entry for entry in made.dacl if entry.raw]
     assert extended
     for entry in extended:
-        assert _plain(entry) is not None
+        assert _read(entry, _OF_QUEUE) is not None
         for size in range(len(entry.raw)):
-            assert _plain(replace(entry, raw=entry.raw[:size])) is None
-        assert _plain(replace(entry, type=0x07)) is None, "an audit entry"
+            assert _read(replace(entry, raw=entry.raw[:size]), _OF_QUEUE) is None
+        assert _read(replace(entry, type=0x07), _OF_QUEUE) is None, "an audit entry"
 
 
 def test_entries_of_computer_and_system_precede_all_denials() -> None:
@@ -124,3 +134,24 @@ def test_an_object_entry_without_an_object_type_is_for_the_whole_object(make: Ca
     found = SecurityDescriptor.parse(from_directory(made, COMPUTER))
     rights = Q.RECEIVE_MESSAGE | Q.WRITE_MESSAGE | Q.RECEIVE_JOURNAL_MESSAGE | Q.GET_QUEUE_PROPERTIES
     assert found.dacl == (make(USER, int(rights)),)
+
+
+def test_who_may_create_queue_objects_below_that_of_a_machine_may_create_queues_there() -> None:
+    queue_class = UUID("9a0dc343-c100-11d1-bbc5-0080c76670c0")
+
+    def typed(sid: str, of_type: UUID, mask: int) -> Ace:
+        body = of_type.bytes_le + sid_bytes(sid)
+        return Ace(0x05, 0, mask, "", struct.pack("<BBHII", 0x05, 0, 12 + len(body), mask, 1) + body)
+
+    def grants(*dacl: Ace) -> bool:
+        made = of_machine(SecurityDescriptor(owner=COMPUTER, dacl=dacl).pack())
+        return SecurityDescriptor.parse(made).grants(frozenset([USER]), int(MachineAccessMask.CREATE_QUEUE))
+
+    assert grants(allow(USER, FULL_CONTROL))
+    assert grants(allow(USER, 0x1))
+    assert grants(replace(allow(USER, 0x1), flags=0x10)), "inherited"
+    assert grants(typed(USER, queue_class, 0x1))
+    assert not grants(typed(USER, UUID(int=1), 0x1))
+    assert not grants(typed(USER, queue_class, 0x2))
+    assert not grants(allow(USER, READ_PROPERTY | CONTROL_ACCESS))
+    assert not grants(deny(USER, 0x1), allow(USER, FULL_CONTROL))

@@ -10,12 +10,12 @@ object with another owner, so that the owner of the queue is stored as the group
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from openmsmq.model.constants import QueueAccessMask
+from openmsmq.model.constants import MachineAccessMask, QueueAccessMask
 from openmsmq.model.security import (
     ACCESS_ALLOWED_ACE_TYPE,
     ACCESS_DENIED_ACE_TYPE,
@@ -55,7 +55,30 @@ _EXTENDED: Final = {
     int(QueueAccessMask.DELETE_JOURNAL_MESSAGE): UUID("06bd3203-df3e-11d1-9c86-006008764d0e"),  # msmq-Receive-journal
 }
 _ALL_EXTENDED: Final = sum(_EXTENDED)
-_MASK_OF: Final = {guid: mask for mask, guid in _EXTENDED.items()}
+_CREATE_CHILD: Final = 0x1
+_QUEUE_CLASS: Final = UUID("9a0dc343-c100-11d1-bbc5-0080c76670c0")  # schemaIdGuid of mSMQQueue, [MS-ADSC] 2.166
+
+
+class _Rights(NamedTuple):
+    """How a descriptor is read: pairs of rights and the directory bit from which they are read, and by the object type
+    of an entry the required bit and the right."""
+
+    plain: tuple[tuple[int, int], ...]
+    typed: Mapping[UUID, tuple[int, int]]
+
+
+_OF_QUEUE: Final = _Rights(
+    (*((right, read) for right, _, read in _PROPERTIES), (_ALL_EXTENDED, _CONTROL_ACCESS)),
+    {guid: (_CONTROL_ACCESS, mask) for mask, guid in _EXTENDED.items()},
+)
+#: Others need only the right to create queues on a machine: messages of the machine are read there.
+_OF_MACHINE: Final = _Rights(
+    (
+        (int(MachineAccessMask.GET_MACHINE_PROPERTIES), 0x10), (int(MachineAccessMask.SET_MACHINE_PROPERTIES), 0x20),
+        (int(MachineAccessMask.CREATE_QUEUE), _CREATE_CHILD),
+    ),
+    {_QUEUE_CLASS: (_CREATE_CHILD, int(MachineAccessMask.CREATE_QUEUE))},
+)  # fmt: skip
 
 
 def of_computer(computer: str) -> bytes:
@@ -102,43 +125,56 @@ def from_directory(descriptor: bytes, computer: str) -> bytes:
     return SecurityDescriptor(owner=owner, dacl=entries).pack()
 
 
+def of_machine(descriptor: bytes) -> bytes:
+    """Convert the descriptor of the object of a queue manager to rights of MQQMACCESSMASK. What the object inherits
+    counts: a queue is created there in the directory. Raises MsmqError."""
+    found = SecurityDescriptor.parse(descriptor)
+    entries = found.dacl
+    if entries is not None:
+        effective = (entry for entry in entries if not entry.flags & INHERIT_ONLY_ACE)
+        entries = tuple(_joined(read for entry in effective if (read := _read(entry, _OF_MACHINE)) is not None))
+    return SecurityDescriptor(owner=found.owner, dacl=entries).pack()
+
+
 def _of_queue(entries: Iterable[Ace], computer: str) -> Iterator[Ace]:
     for entry in entries:
         if entry.flags & (_INHERITED_ACE | INHERIT_ONLY_ACE):
             continue
         if entry.sid in (computer, LOCAL_SYSTEM) and entry.mask == FULL_CONTROL:
             continue
-        plain = entry if entry.type in _OBJECT_TYPES else _plain(entry)
-        if plain is not None:
-            yield plain if plain is not entry else replace(entry, flags=0, mask=_queue_mask(entry.mask))
+        read = _read(entry, _OF_QUEUE)
+        if read is not None:
+            yield read
 
 
-def _queue_mask(mask: int) -> int:
-    if mask & _GENERIC_ALL:
-        mask |= FULL_CONTROL
-    rights = mask & _STANDARD
-    for right, _, read in _PROPERTIES:
-        rights |= right if mask & read else 0
-    return rights | (_ALL_EXTENDED if mask & _CONTROL_ACCESS else 0)
-
-
-def _plain(entry: Ace) -> Ace | None:
-    """Convert an object entry with an extended right of MSMQ, or without an object type, which is for the whole object
-    ([MS-DTYP] 2.4.4.3); None for any other entry."""
+def _read(entry: Ace, rights: _Rights) -> Ace | None:
+    """Convert an entry; None if it is of another kind. An object entry has a right of its object type or, without one,
+    is for the whole object ([MS-DTYP] 2.4.4.3)."""
+    if entry.type in _OBJECT_TYPES:
+        return replace(entry, flags=0, mask=_mask(entry.mask, rights))
     kind, raw = _PLAIN_TYPES.get(entry.type), entry.raw
     if kind is None or len(raw) < _OBJECT_ACE.size:
         return None
     _, _, _, mask, flags = _OBJECT_ACE.unpack_from(raw)
-    at, right = _OBJECT_ACE.size, _queue_mask(mask)
+    at, right = _OBJECT_ACE.size, _mask(mask, rights)
     if flags & _OBJECT_TYPE_PRESENT:
-        of_type = _MASK_OF.get(UUID(bytes_le=raw[at : at + 16].ljust(16, b"\0")), 0)
-        at, right = at + 16, of_type if mask & _CONTROL_ACCESS else 0
+        bit, of_type = rights.typed.get(UUID(bytes_le=raw[at : at + 16].ljust(16, b"\0")), (0, 0))
+        at, right = at + 16, of_type if mask & bit else 0
     if flags & _INHERITED_TYPE_PRESENT:
         at += 16
     try:
         return Ace(kind, 0, right, sid_at(raw, at)) if right else None
     except ValueError:
         return None
+
+
+def _mask(mask: int, rights: _Rights) -> int:
+    if mask & _GENERIC_ALL:
+        mask |= FULL_CONTROL
+    found = mask & _STANDARD
+    for right, bit in rights.plain:
+        found |= right if mask & bit else 0
+    return found
 
 
 def _joined(entries: Iterable[Ace]) -> Iterator[Ace]:

@@ -202,7 +202,7 @@ class ActiveDirectory:
 
     def _machine_record(self, session: DirectorySession, entry: LdapEntry) -> MachineRecord:
         computer = computer_of(one(session, parent_of(entry.name), OF_COMPUTER))
-        security = self._rights(entry, computer.sid)
+        security = self._descriptor(entry, descriptors.of_machine)
         keys = octets(entry, _KEYS)
         names = (computer.dns_name,) if computer.dns_name else ()
         return MachineRecord(
@@ -352,7 +352,8 @@ class ActiveDirectory:
                 sid_of(one(session, computer_name, ["objectSid"])),
             )  # fmt: skip
         computer, identifier, sid = known[machine]
-        return schema.queue_record(entry.values, computer, identifier, self._rights(entry, sid))
+        security = self._descriptor(entry, lambda descriptor: descriptors.from_directory(descriptor, sid))
+        return schema.queue_record(entry.values, computer, identifier, security)
 
     def _readable(
         self, session: DirectorySession, entry: LdapEntry, known: dict[str, tuple[str, UUID, str]]
@@ -365,13 +366,13 @@ class ActiveDirectory:
             logger.info("%s is left out: %s", entry.name, error)
             return None
 
-    def _rights(self, entry: LdapEntry, computer: str) -> bytes:
-        """Return the security descriptor of a queue or a queue manager on a computer (a SID). Raises DirectoryError."""
+    def _descriptor(self, entry: LdapEntry, convert: Callable[[bytes], bytes]) -> bytes:
+        """Return the converted security descriptor of an object. Raises DirectoryError."""
         descriptor = octets(entry, schema.DESCRIPTOR)
         if not descriptor:
             raise DirectoryError(f"{self._account} may not read the permissions of {entry.name}")
         try:
-            return descriptors.from_directory(descriptor, computer)
+            return convert(descriptor)
         except MsmqError as error:
             raise DirectoryError(f"the permissions of {entry.name} can't be read: {error}") from None
 
