@@ -26,7 +26,8 @@ from openmsmq.gateways.openings import Openings
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.histogram import Histogram
-from openmsmq.model.left_out import LEFT_OUT, PERIOD, LeftOut
+from openmsmq.model.left_out import LEFT_OUT, LeftOut
+from openmsmq.model.once_a_minute import PERIOD
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.queueing.changes import UNUSED_PERIOD
@@ -54,7 +55,7 @@ class Poison:
 def forget() -> None:
     """Reset the counts and the rate limit of omitted items."""
     LEFT_OUT.counts.clear()
-    LEFT_OUT._next.clear()
+    LEFT_OUT._spaced._next.clear()
 
 
 @pytest.fixture

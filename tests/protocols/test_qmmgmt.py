@@ -159,7 +159,8 @@ def test_a_local_queue_reports_its_properties(server: Server, client: Client) ->
         "subqueue_count": 0, "subqueue_names": [],
     }  # fmt: skip
     assert queue(client, "t")["transactional"] == "YES"
-    server.world.registry.update(server.world.queue(), server.world.queue("t").properties)
+    unlike = server.world.queue("t").properties._replace(path_name=server.world.queue().properties.path_name)
+    server.world.registry.update(server.world.queue(), unlike)
     assert queue(client)["bytes_in_journal"] == 0, "journaling is off"
 
 

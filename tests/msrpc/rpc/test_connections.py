@@ -348,7 +348,7 @@ def test_an_unknown_presentation_context_is_a_fault_and_the_connection_continues
 
 
 def test_a_list_of_a_hundred_thousand_names_is_received() -> None:
-    """Its server has at most 100,000 queues; the longest names have 124 characters."""
+    """A queue manager has at most 100,000 queues. The longest names have 124 characters."""
     pair, stub = bound(), bytes(100_000 * (2 * 124 + 16))
     call = pair.client.request(ECHO, REVERSE, b"")
     events = [
