@@ -92,12 +92,21 @@ def test_a_registration_that_fails_for_another_reason_is_reported_and_queries_ar
     async def test() -> None:
         here = ServerWithDirectory(tmp_path / "directory.sqlite")
         here.provider.away = True
+        attempts, synchronize_once = 0, here.public.synchronize
+
+        async def counted() -> None:
+            nonlocal attempts
+            attempts += 1
+            await synchronize_once()
+
+        here.public.synchronize = counted  # type: ignore[method-assign]
         following = asyncio.create_task(synchronize(here.public, period=0.01))
         await until(lambda: here.connection.offline)
         here.provider.away = False
         await here.provider.register_machine(MachineRecord(UUID(int=5), here.world.manager.machine.computer_name))
         await until(lambda: "belongs to another queue manager" in caplog.text)
-        await asyncio.sleep(0.05)
+        before = attempts
+        await until(lambda: attempts > before + 2)
         assert (await here.public.machine(UUID(int=5))).identifier == UUID(int=5)
         following.cancel()
         await here.connection.close()
