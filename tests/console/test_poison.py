@@ -55,7 +55,7 @@ class Poison:
 def forget() -> None:
     """Reset the counts and the rate limit of omitted items."""
     LEFT_OUT.counts.clear()
-    LEFT_OUT._spaced._next.clear()
+    LEFT_OUT._logged._next.clear()
 
 
 @pytest.fixture

@@ -77,11 +77,12 @@ def test_a_call_that_a_limit_refuses_is_logged_with_the_limit_once_a_minute(
     server: Server, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = server.environment.manager.registry
-    registry.machine = replace(registry.machine, limits=MachineLimits(max_queues=1))
-    for name in ("a", "b"):
-        assert client.create(name).result == H.MQ_ERROR_INSUFFICIENT_RESOURCES
-    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "R_QMCreateObjectInternal of" in said and "there are 1 queues already (max_queues) (1 since" in said
+    for limit in (1, 1, 0):
+        registry.machine = replace(registry.machine, limits=MachineLimits(max_queues=limit))
+        assert client.create("b").result == H.MQ_ERROR_INSUFFICIENT_RESOURCES
+    first, second = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "R_QMCreateObjectInternal of" in first and "there are 1 queues already (max_queues)" in first
+    assert "there are 0 queues already" in second
 
 
 def test_the_port_is_returned_without_authentication(server: Server, client: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
@@ -20,12 +21,13 @@ class LeftOut:
     minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._spaced: Final = OnceAMinute(clock)
-        self.counts: Final = self._spaced.counts
+        self.counts: Final[Counter[str]] = Counter()
+        self._logged: Final = OnceAMinute(clock)
 
     def note(self, name: str, item: object, error: BaseException) -> None:
         """Count and log an item of the list `name` that failed and is left out."""
-        if self._spaced.count(name):
+        self.counts[name] += 1
+        if self._logged.is_due(name):
             number = self.counts[name]
             logger.error(
                 "%s: %s is left out (%d since the start): %s: %s",

@@ -147,15 +147,13 @@ class NdrInterface:
 
     def _log(self, operation: Operation, call: Call, error: MsmqError) -> None:
         """Log a call that failed. The caller gets only an HRESULT, so the log must name a limit that refused it."""
-        refused = self.environment.refused
         if not isinstance(error, InsufficientResources | MessageStorageFailed):
             logger.debug("%s failed: %s", operation.name, error)
-        elif refused.count(operation.name):
-            number = refused.counts[operation.name]
+        elif self.environment.refusals.is_due(f"{operation.name} {error}"):
             if isinstance(error, InsufficientResources):
-                logger.warning("%s of %s is refused: %s (%d since the start)", operation.name, call.peer, error, number)
+                logger.warning("%s of %s is refused: %s", operation.name, call.peer, error)
             else:
-                logger.error("%s of %s failed: %s (%d since the start)", operation.name, call.peer, error, number)
+                logger.error("%s of %s failed: %s", operation.name, call.peer, error)
 
     @staticmethod
     def failure(operation: Operation, request: Any, hresult: int) -> Any:

@@ -74,8 +74,8 @@ class Environment:
     later: Callable[[float, Callable[[], None]], object] = field(kw_only=True)
     # The monotonic clock of `later`, in seconds.
     seconds: Callable[[], float] = field(default=time.monotonic)
-    # Calls that a limit or the disk refused, by operation.
-    refused: OnceAMinute = field(default_factory=OnceAMinute)
+    # Log records about calls that a limit or the disk refused.
+    refusals: OnceAMinute = field(default_factory=OnceAMinute)
     # Makes the store release unused space ([MS-MQMR] 3.1.4.2, TIDY); may take long, deletes no messages.
     tidy: Callable[[], None] = field(kw_only=True)
     # Called with the number of calls that do not wait for a sync, but that a synchronous sync would delay.
