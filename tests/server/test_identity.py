@@ -75,9 +75,14 @@ def test_a_store_with_another_computer_name_is_refused_until_the_user_decides(tm
                 far.send("for the other one")
             assert len(manager.outgoing()) == 2
             identifier = manager.machine_id
-    with Daemon(tmp_path / "copy", "--computer-name", "two", "--name-change", "copied") as two:
-        with two.connect() as manager:
-            assert manager.machine_id == identifier
+    for connected in ("DISCONNECTED", "CONNECTED"):  # until an operator connects it
+        options = ("--computer-name", "two", "--name-change", "copied", "--anonymous-is-administrator")
+        with Daemon(tmp_path / "copy", *options) as two:
+            with two.connect() as manager:
+                assert manager.machine_id == identifier
+                assert manager.management(None, "connected")["connected"] == connected
+                assert "stays disconnected until" in two.log
+                manager.connect_machine()
 
 
 def test_messages_waiting_for_a_name_that_becomes_local_are_reported(tmp_path):

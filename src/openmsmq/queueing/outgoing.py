@@ -28,16 +28,19 @@ from openmsmq.queueing.queue import Lock, LockKind
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.removals import remove_all
 from openmsmq.queueing.storage import UNREADABLE, storing
-from openmsmq.store import Operation
+from openmsmq.store import Drop, Operation
 
 logger = logging.getLogger(__name__)
+
+UNCONNECTED_COPY: Final = b"unconnected-copy"  # definition in the store of a copy until it is connected
 
 
 class OutgoingQueues:
     """Manages the outgoing queues and decides which messages may be sent.
 
     Attributes:
-        online: QueueManager.ConnectionActive. Not persistent: a queue manager is online after each start.
+        online: QueueManager.ConnectionActive. A queue manager is online after each start, except a copy of another one
+            that has never been connected.
     """
 
     def __init__(
@@ -60,7 +63,8 @@ class OutgoingQueues:
     # -- queues ----------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Schedule the check for unused queues for the outgoing queues found at the start."""
+        """Schedule the check for unused queues for the outgoing queues found at the start. A copy stays offline."""
+        self.online = UNCONNECTED_COPY not in self._changes.store.definitions
         for queue in self._registry.outgoing.values():
             self._changes.look_later(queue)
 
@@ -96,7 +100,10 @@ class OutgoingQueues:
         self._outbox.wake()
 
     def set_online(self, online: bool) -> None:
-        """Bring Online and Take Offline, 3.1.4.13 and 3.1.4.12."""
+        """Bring Online and Take Offline, 3.1.4.13 and 3.1.4.12. Raises MessageStorageFailed."""
+        if online and UNCONNECTED_COPY in self._changes.store.definitions:
+            with storing():
+                self._changes.store.append([Drop(UNCONNECTED_COPY)])
         self.online = online
         self._outbox.wake()
 

@@ -146,8 +146,6 @@ class Daemon:
             sum(len(queue) for queue in manager.registry.queues.values()),
             " from a checkpoint" if recovered.report.from_checkpoint else "",
         )
-        if identity.is_copy:
-            manager.outgoing.set_online(False)
         warn_of_own_outgoing_queues(manager)
         return manager
 

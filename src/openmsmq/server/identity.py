@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from openmsmq.queueing.manager import QueueManager
+from openmsmq.queueing.outgoing import UNCONNECTED_COPY
 from openmsmq.queueing.records import decode_properties
 from openmsmq.queueing.registry import QUEUE_PREFIX
 from openmsmq.server.config import ConfigurationError
@@ -35,13 +36,11 @@ class UnknownName(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class StoreIdentity:
-    """Identity of the queue manager: its GUID, 16 bytes, and further names of this machine, in lower case. `is_copy`:
-    the store is a copy, and the queue manager has just got a new identifier. `former` are its identifiers before it was
-    moved into a domain."""
+    """Identity of the queue manager: its GUID, 16 bytes, and further names of this machine, in lower case. `former` are
+    its identifiers before it was moved into a domain."""
 
     identifier: bytes
     aliases: frozenset[str]
-    is_copy: bool = False
     former: frozenset[bytes] = frozenset()
 
 
@@ -65,14 +64,14 @@ def identity_of(
     is_copy = is_new and name_change == "copied"
     if is_copy:
         logger.warning(
-            "this is a copy of the queue manager %s (%s), which runs elsewhere: it gets a new identifier and starts "
-            "disconnected; check its outgoing queues, whose messages the original also sends, and end its relays, "
-            "which the original also runs, then run `openmsmq machine connect`",
+            "this is a copy of the queue manager %s (%s), which runs elsewhere: it gets a new identifier",
             UUID(bytes_le=identifier) if identifier else "?", ", ".join(earlier),
         )  # fmt: skip
         identifier, earlier = None, []
     former = frozenset() if is_copy else _former(store)
-    changes: list[Put | Drop] = [Drop(_FORMER)] if is_copy and _FORMER in store.definitions else []
+    changes: list[Put | Drop] = [Put(UNCONNECTED_COPY, b"")] if is_copy else []
+    if is_copy and _FORMER in store.definitions:
+        changes.append(Drop(_FORMER))
     if identifier is None:
         identifier = draw()
         changes.append(Put(_IDENTIFIER, identifier))
@@ -83,6 +82,11 @@ def identity_of(
     if changes:
         store.append(changes)
         store.sync()
+    if UNCONNECTED_COPY in store.definitions:
+        logger.warning(
+            "this copy of a queue manager stays disconnected until `openmsmq machine connect`; before, check its "
+            "outgoing queues, whose messages the original also sends, and end its relays, which the original also runs"
+        )
     others = [name for name in earlier if name.lower() != computer_name.lower()]
     if others:
         logger.warning(
@@ -90,7 +94,7 @@ def identity_of(
             ", ".join(others),
             computer_name,
         )
-    return StoreIdentity(identifier, frozenset(name.lower() for name in (*others, *configured)), is_copy, former)
+    return StoreIdentity(identifier, frozenset(name.lower() for name in (*others, *configured)), former)
 
 
 def _former(store: Store) -> frozenset[bytes]:
