@@ -182,6 +182,7 @@ def test_a_damaged_header_copy_loses_nothing_and_is_repaired() -> None:
         assert verify(DIRECTORY, vfs).weak
         assert reopen(vfs) == without(log_frames(image()[PATH]), -1)
         assert repair(DIRECTORY, QUARANTINE, vfs).after.clean
+        assert not vfs.handles and bytes(vfs.names[PATH].content[: f.FRAMES_START]) == image()[PATH][: f.FRAMES_START]
 
 
 def test_the_first_frame_of_a_torn_write_is_no_damage() -> None:
@@ -331,6 +332,37 @@ def test_all_segments_up_to_the_checkpoint_are_expected() -> None:
         vfs.names.pop(path, None)
     missing = [d for d in verify(DIRECTORY, vfs).damages if d.reason == "segment file is missing"]
     assert missing == [Damage(path, 0, 0, "segment file is missing") for path in paths[:2]]
+
+
+def test_each_missing_segment_is_reported_once() -> None:
+    vfs, _ = many_segments()
+    for _ in range(2):
+        store = Store.open(DIRECTORY, vfs=vfs)
+        store.insert(1, 1000, 0, b"x" * 500)
+        store.sync()
+        store.checkpoint(store.recovered.queues)
+        store.close()
+    last = max(state.position // SEGMENT for state in survey(vfs, DIRECTORY).checkpoints)
+    paths = [f"{DIRECTORY}/segment-{number:016x}" for number in (3, 4, last)]
+    for path in paths:
+        del vfs.names[path]
+    missing = [d.path for d in verify(DIRECTORY, vfs).damages if d.reason == "segment file is missing"]
+    assert missing == paths
+
+
+def test_damaged_bytes_are_durable_in_the_quarantine_before_they_are_overwritten() -> None:
+    broken = bytearray(image()[PATH])
+    broken[f.FRAMES_START + 20] ^= 1
+    vfs = disk({**image(), PATH: bytes(broken)})
+    overwritten = []
+
+    def check(call: str, path: str) -> None:
+        if call == "pwrite" and path == PATH:
+            overwritten.append(QUARANTINE in vfs.durable_names and bool(vfs.names[QUARANTINE].durable))
+
+    vfs.before = check
+    repair(DIRECTORY, QUARANTINE, vfs)
+    assert overwritten and all(overwritten)
 
 
 def test_a_short_segment_lacks_the_bytes_behind_its_end() -> None:

@@ -339,7 +339,9 @@ def test_a_store_that_is_closed_has_no_file_open() -> None:
     for number in range(300):
         store.append([Insert(1, number + 1, 0, b"x" * 1000)])
     store.sync()
+    held = set(vfs.handles)
     store.checkpoint({})
+    assert set(vfs.handles) <= held, "the checkpoint has its own file"
     store.close()
     assert not vfs.handles and not vfs.locks
 

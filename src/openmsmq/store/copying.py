@@ -168,7 +168,7 @@ def _drop(target: Path, numbers: list[int]) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

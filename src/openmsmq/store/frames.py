@@ -259,10 +259,7 @@ def read_segment_header(page: bytes, path: str) -> tuple[int, Codec, list[int]]:
     found: tuple[int, Codec] | None = None
     damaged = []
     for offset in HEADER_COPIES:
-        copy = page[offset : offset + _SEGMENT_HEADER.size]
-        if len(copy) < _SEGMENT_HEADER.size:
-            damaged.append(offset)
-            continue
+        copy = page[offset : offset + _SEGMENT_HEADER.size].ljust(_SEGMENT_HEADER.size, b"\0")  # of a file cut off
         magic, version, segment_size, number, identity, crc = _SEGMENT_HEADER.unpack(copy)
         if magic != _SEGMENT_MAGIC or crc != crc32c(copy[:-4]):
             damaged.append(offset)
