@@ -475,10 +475,7 @@ class MqqbSession(Generic[Token]):
 
 def _unpacked(packet: bytes) -> UserMessage:
     """Parse a UserMessage. Raises BadPacket."""
-    reader = Reader(packet, "UserMessage")
-    message = UserMessage.unpack(reader)
-    if reader.remaining:
-        raise BadPacket(f"UserMessage: {reader.remaining} bytes follow the headers")
+    message = UserMessage.unpack(Reader(packet, "UserMessage"))  # which has exactly the size in its BaseHeader
     if message.user.delivery > RECOVERABLE_DELIVERY:
         raise BadPacket(f"UserHeader: delivery mode {message.user.delivery}, allowed: 0 and 1")
     return message
