@@ -102,7 +102,7 @@ class MSMQQueueInfo(MqacObject):
         self.properties = _UNKNOWN
         self.changes: dict[str, Any] = {}
         self.path_name: str | None = None
-        self.is_refreshed = self.is_application_queue = self.is_created = False
+        self.is_refreshed = self.is_application_queue = False
 
     def change(self, attribute: str, value: Any) -> None:
         """Set a property on behalf of the client."""
@@ -121,7 +121,7 @@ class MSMQQueueInfo(MqacObject):
     def put_PathName(self, context: CallContext, value: str | None) -> None:
         """3.10.4.1.7: the object now denotes another queue."""
         self.path_name, self.format_name = value, None
-        self.is_refreshed = self.is_application_queue = self.is_created = False
+        self.is_refreshed = self.is_application_queue = False
 
     def get_FormatName(self, context: CallContext) -> str | Awaitable[str | None] | None:
         """3.10.4.1.8. Deviation D-78: if only the path name is set, the format name is computed, as in all other
@@ -133,7 +133,7 @@ class MSMQQueueInfo(MqacObject):
     def put_FormatName(self, context: CallContext, value: str | None) -> None:
         """3.10.4.1.9."""
         self.format_name, self.path_name = value, None
-        self.is_refreshed = self.is_application_queue = self.is_created = False
+        self.is_refreshed = self.is_application_queue = False
 
     def name(self) -> names.FormatName:
         """Update QueueFormatName, 3.10.6.1. Raises MsmqError for a missing or invalid name."""
@@ -214,13 +214,12 @@ class MSMQQueueInfo(MqacObject):
         manager = self.environment.manager
         queue = manager.administration.create_queue(self.path_name, values, None, self.caller(context))
         self.format_name = str(format_name_of(self.environment, self.path_name))
-        self.is_created = self.is_application_queue = True
+        self.is_application_queue = True
         self._take(queue.properties)
         return None
 
     async def _create_public(self, context: CallContext, path_name: str, values: dict[int, Any]) -> None:
         self.take(await self.environment.public_queues.create(path_name, values, self.caller(context)))
-        self.is_created = True
 
     def Delete(self, context: CallContext) -> Awaitable[None] | None:
         """3.10.4.1.27."""
