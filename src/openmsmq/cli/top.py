@@ -21,7 +21,7 @@ from openmsmq.cli.connection import Address, connect, is_here, level_option, ser
 from openmsmq.cli.numbers import COUNT, INTERVAL
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
-from openmsmq.model.text import counted
+from openmsmq.model.text import counted, duration_text
 
 _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "in 5 min", "waiting", "bytes", "journal", "first is",
             "state")  # fmt: skip
@@ -155,13 +155,6 @@ def _cells(row: QueueRates, now: float) -> list[Any]:
     came, left = ("" if rate is None else f"{rate:,.1f}" for rate in (row.came, row.left))
     waiting = "" if depth.waiting is None else f"{depth.waiting:,}"
     grown = "" if depth.grown is None else f"{depth.grown:+,}"
-    age = "" if row.oldest is None else _age(max(0, now - row.oldest))
+    age = "" if row.oldest is None else f"{duration_text(now - row.oldest)} old"
     return [depth.name, f"{depth.messages:,}", change, came, left, grown, waiting, f"{depth.bytes:,}",
             f"{depth.journal:,}", age, depth.state]  # fmt: skip
-
-
-def _age(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} old"
-    return f"{seconds:.0f} s old"
