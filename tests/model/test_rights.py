@@ -48,8 +48,10 @@ def test_a_right_that_includes_others_is_shown_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("Fly", "WriteMessage"), ("AllExtendedRights", "directory"), ("0x", "mask"), ("0x0", "mask")]
-)
+    ("word", "said"),
+    [("Fly", "WriteMessage"), ("AllExtendedRights", "directory"), ("0x", "mask"), ("0x0", "mask"),
+                     ("0x1ffffffff", "mask"), ("0x100000000", "mask")],
+)  # fmt: skip
 def test_unknown_rights_are_refused(word: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         mask_of([word])

@@ -69,6 +69,12 @@ def test_nothing_is_lost_between_descriptor_and_text(owner: str, group: str, dac
         assert SecurityDescriptor.parse(from_sddl(text).pack()) == descriptor
 
 
+@pytest.mark.parametrize(("kind", "word"), [(0, "A"), (1, "D")])
+def test_an_entry_in_hexadecimal_is_the_same_one_in_words(kind: int, word: str) -> None:
+    raw = bytes((kind, 0, 20, 0)) + (4).to_bytes(4, "little") + sid_bytes("S-1-1-0")
+    assert to_sddl(from_sddl(f"D:(RAW;;;;;{raw.hex()})")) == to_sddl(from_sddl(f"D:({word};;0x4;;;WD)"))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

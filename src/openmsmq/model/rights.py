@@ -111,7 +111,7 @@ def _number(word: str) -> int:
     try:
         mask = int(word, 16)
     except ValueError:
-        mask = -1
+        mask = 0
     if not 0 < mask < 1 << 32:
         raise ValueError(f"invalid access mask {word!r}; allowed: 0x1 to 0xffffffff")
     return mask
