@@ -93,6 +93,15 @@ def test_the_size_of_an_object_counts_its_reference(vt: int, size: int | None) -
     assert wire.clSize == (len(serialize(wire)) - HEADERS) // 8
 
 
+@pytest.mark.parametrize("vt", [VT.UNKNOWN, VT.DISPATCH])
+def test_an_array_of_objects_has_their_references(vt: VT) -> None:
+    references = {name: MInterfacePointer(8, name.encode() * 8) for name in "ab"}
+    array = Variant(VT.ARRAY | vt, SafeArray.of(vt, ["a", "b"]))
+    raw = serialize(to_wire(array, lambda target, by_dispatch: references[target]))
+    found = from_wire(deserialize(o.wireVARIANTStr, raw), lambda pointer: bytes(pointer.abData)[:1].decode())
+    assert found == array
+
+
 def test_a_bstr_that_is_null_is_not_an_empty_one() -> None:
     assert (bstr(None).cBytes, bstr("").cBytes) == (0xFFFFFFFF, 0)
     assert (text_of(bstr(None)), text_of(bstr("")), text_of(None)) == (None, "", None)

@@ -97,8 +97,9 @@ def test_a_macro_that_is_no_constant_stands_for_a_type() -> None:
 
 
 def test_constants_and_enums_evaluate_their_expressions() -> None:
-    found = library("#define FIRST_ID 100\nconst unsigned long MASK = (1 << 4) | 0x0f;").constants
-    assert found == {"FIRST_ID": 100, "MASK": 0x1F}
+    found = library("#define FIRST_ID 100\nconst unsigned long MASK = (1 << 4) | 0x0f;"
+                    "const long TOGGLED = 6 ^ 3;").constants  # fmt: skip
+    assert found == {"FIRST_ID": 100, "MASK": 0x1F, "TOGGLED": 5}
 
 
 def test_imported_types_are_resolved_but_not_emitted() -> None:

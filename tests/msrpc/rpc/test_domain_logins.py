@@ -16,6 +16,7 @@ from rpc.accounts import NOW, TESTER, acceptor, lookup
 from rpc.toys import ECHO, REVERSE, WHO, Toy, running_server
 
 from msrpc.errors import AuthenticationError, LoginRefused, LogonUnavailable
+from msrpc.rpc import winbind as module
 from msrpc.rpc.blocking_auth import AuthExecutor
 from msrpc.rpc.client import connect
 from msrpc.rpc.credentials import Credentials, filetime
@@ -289,3 +290,59 @@ def test_winbind_refuses_does_not_know_or_cannot_ask_about_a_user(status: int, e
     logon: Any = SimpleNamespace(domain="D", user="u")
     with pytest.raises(error) if error is not None else nullcontext():
         winbind._check_refusal(_AUTH_ERROR, failure, logon)
+
+
+class FakeLibrary:
+    """libwbclient of a member of a domain, with the calls that tell its names. Counts what is open."""
+
+    def __init__(self, domain: bytes, status: int = 0) -> None:
+        self.contexts = self.blocks = 0
+        self._details = module._Details(0, b"", b"\\", b"MQ1", domain, b"dom.test")
+
+        class Function:
+            """A function of a library, which has attributes."""
+
+            def __init__(self, does: Callable[..., Any]) -> None:
+                self._does = does
+
+            def __call__(self, *arguments: Any) -> Any:
+                return self._does(*arguments)
+
+        def create() -> int:
+            self.contexts += 1
+            return self.contexts
+
+        def close(context: int) -> None:
+            self.contexts -= 1
+
+        def give(context: int, details: Any) -> int:
+            details._obj.contents = self._details
+            self.blocks += 1
+            return status
+
+        def free(memory: Any) -> None:
+            self.blocks -= 1
+
+        self.wbcCtxCreate, self.wbcCtxFree = Function(create), Function(close)
+        self.wbcCtxInterfaceDetails, self.wbcFreeMemory = Function(give), Function(free)
+        self.wbcErrorString, self.wbcCtxAuthenticateUserEx = Function(lambda error: b"why"), Function(lambda *_: 1)
+
+
+def test_the_names_of_a_member_come_from_winbind_and_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeLibrary(b"DOM")
+    monkeypatch.setattr(module.ctypes, "CDLL", lambda name: library)
+    winbind = Winbind(first=False)
+    assert winbind.membership() == ("MQ1", "DOM")
+    assert winbind.is_named("dom") and winbind.is_named("DOM.TEST") and not winbind.is_named("MQ1")
+    assert (library.contexts, library.blocks) == (0, 0)
+
+
+@pytest.mark.parametrize(("domain", "status", "said"), [(b"", 0, "join this machine"), (b"DOM", 7, "why")])
+def test_a_winbind_without_a_domain_lets_nobody_log_in(
+    monkeypatch: pytest.MonkeyPatch, domain: bytes, status: int, said: str
+) -> None:
+    library = FakeLibrary(domain, status)
+    monkeypatch.setattr(module.ctypes, "CDLL", lambda name: library)
+    with pytest.raises(LogonUnavailable, match=said):
+        Winbind(first=False).membership()
+    assert (library.contexts, library.blocks) == (0, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msrpc.errors import AuthenticationError, KerberosUnavailable
+from msrpc.errors import AuthenticationError, KerberosUnavailable, LocalProtocolError
 from msrpc.rpc import der
 from msrpc.rpc.channel import Channel, fragments
 from msrpc.rpc.kerberos import (
@@ -139,3 +139,18 @@ def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.
         KerberosInitiator(KerberosCredentials("host/here"), AuthLevel.CONNECT)
     with pytest.raises(KerberosUnavailable, match=r"pip install .*\[(kerberos|domain)\]"):
         KerberosKeys(tmp_path / "keytab", "", tmp_path / "replay")
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_token_that_was_cut_is_refused(cut: int) -> None:
+    for whole, read in (
+        (offer(NTLM_OID), NegTokenInit),
+        (NegTokenResp(NegState.REJECT, token=b"x" * 9).pack(), NegTokenResp),
+    ):
+        with pytest.raises(AuthenticationError, match="DER"):
+            read.unpack(whole[:-cut])
+
+
+def test_nothing_is_protected_before_a_mechanism_is_chosen() -> None:
+    with pytest.raises(LocalProtocolError, match="no mechanism has been chosen"):
+        SpnegoAcceptor([], AuthLevel.PKT_PRIVACY).protection.sign(b"x")

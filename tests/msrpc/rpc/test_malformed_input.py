@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rpc.accounts import acceptor
 from rpc.test_connections import bound, initiator
-from rpc.toys import ECHO, REVERSE, Pair, counter_random
+from rpc.toys import BIG, ECHO, REVERSE, Pair, counter_random
 
 from msrpc.rpc.assembly import Account, ReassemblyBudget
 from msrpc.rpc.bind_pdus import AlterContext, Auth3, Bind, BindNak, PresentationContext, RejectReason
@@ -190,12 +190,29 @@ def test_more_unanswered_calls_than_allowed_are_refused_one_by_one() -> None:
     assert [(a.call_id, a.status) for a in answers(pair)] == [(n, NCA_S_SERVER_TOO_BUSY) for n in (13, 14)]
 
 
+def test_more_incomplete_calls_than_allowed_end_the_connection() -> None:
+    pair = bound(max_pending=3)
+    for call in range(10, 13):
+        pair.serve(fragment(PFC_FIRST_FRAG, call_id=call))
+    assert not pair.ended
+    pair.serve(fragment(PFC_FIRST_FRAG, call_id=13))
+    assert "more than 3 requests are incomplete" in pair.ended[0]
+
+
+def test_a_call_may_have_the_longest_body_and_its_properties_and_no_more() -> None:
+    for beyond, status in ((0, []), (1, [NCA_S_FAULT_REMOTE_NO_MEMORY])):
+        pair = bound()
+        call = pair.client.request(ECHO, BIG, b"".ljust((4 << 20) + (64 << 10) + beyond, b"\0"))
+        assert [getattr(event, "status", None) for event in pair.exchange()] == (status or [None]), call
+
+
 def test_presentation_and_security_contexts_are_bounded() -> None:
     pair = bound(max_contexts=4, max_security_contexts=2)
     for context_id in range(1, 8):
         pair.serve(AlterContext(7, (PresentationContext(context_id, ECHO, (NDR,)),)).pack())
     found = answers(pair)
     assert [getattr(a, "status", None) for a in found] == [None] * 3 + [RPC_S_PROTOCOL_ERROR] * 4
+    assert {(a.context_id, a.cancel_count) for a in found[3:]} == {(0, 0)}
     for auth_context in range(5):
         verifier = AuthVerifier(10, 5, auth_context, NEGOTIATE)
         pair.serve(AlterContext(7, (CONTEXT,), verifier=verifier).pack())
