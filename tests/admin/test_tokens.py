@@ -111,6 +111,7 @@ def test_a_process_that_keeps_the_lock_blocks_nobody_for_long(tmp_path: Path) ->
 
 def test_uses_are_recorded_for_existing_tokens(tmp_path: Path) -> None:
     uses = TokenUses(tmp_path)
+    assert uses.to_write(["a"]) is None
     uses.note("a", 5.5)
     uses.note("gone", 6)
     assert uses.to_write(["a", "never"]) == {"a": 5} and uses.to_write(["a"]) is None

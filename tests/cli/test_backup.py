@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sqlite3
 import stat
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -84,7 +87,10 @@ def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
         checked("queue", "create", "orders", **at(daemon))
         checked("send", "orders", "x", "--recoverable", **at(daemon))
     data = ("--data-dir", str(tmp_path / "data"))
-    checked("backup", str(tmp_path / "backup"), *data)  # of a stopped daemon
+    said = checked("backup", str(tmp_path / "backup"), *data)  # of a stopped daemon
+    assert re.search(
+        r"1 message, \d+ definitions?, \d segments? of the log with [\d,]+ bytes, \d+ other files?$", said.strip()
+    )
     target = ("--data-dir", str(tmp_path / "new"))
 
     def refused(*arguments: str) -> str:
@@ -122,6 +128,20 @@ def test_a_backup_is_not_made_in_its_own_data_directory(tmp_path: Path, inside: 
         ended = invoke("backup", "--data-dir", str(tmp_path / "data"), str(target))
         assert ended.code == 1 and "choose a directory elsewhere" in ended.stderr
         assert not inside or not target.exists()
+
+
+def test_a_backup_has_the_rows_of_databases(tmp_path: Path) -> None:
+    with Daemon(tmp_path / "data") as daemon:
+        directory = daemon.directory
+    with closing(sqlite3.connect(directory / "directory.sqlite")) as database:
+        database.execute("CREATE TABLE things (name TEXT)")
+        database.execute("INSERT INTO things VALUES ('orders')")
+        database.commit()
+        database.execute("INSERT INTO things VALUES ('not committed')")
+        backup.back_up(directory, tmp_path / "backup", "now")
+    backup.restore(tmp_path / "backup", tmp_path / "restored")
+    with closing(sqlite3.connect(tmp_path / "restored" / "directory.sqlite")) as database:
+        assert database.execute("SELECT name FROM things").fetchall() == [("orders",)]
 
 
 def test_a_login_link_is_in_no_backup(tmp_path: Path) -> None:

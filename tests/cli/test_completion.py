@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import fork_server
-from command_line import at
+from command_line import add_user, at
 from daemon import Daemon
 from openmsmq.cli.commands import COMMANDS
 
@@ -57,6 +57,12 @@ def test_names_of_queues_come_from_the_running_queue_manager(service: Daemon, pr
     assert "deadletter" in completed(program, "openmsmq peek d", 2, **at(service))
     given = f"openmsmq peek --host 127.0.0.1 --port {service.port} orp"
     assert completed(program, given, 6) == ["orphans"]
+
+
+def test_a_user_with_a_password_gets_names_and_one_without_is_not_asked(service: Daemon, program: Path) -> None:
+    add_user(service.directory, "alice", "Secret#1")
+    for environment, found in (({"OPENMSMQ_PASSWORD": "Secret#1"}, ["orphans"]), ({}, [])):
+        assert completed(program, "openmsmq peek orp", 2, OPENMSMQ_USER="alice", **environment, **at(service)) == found
 
 
 def test_without_a_queue_manager_completion_is_silent(program: Path) -> None:

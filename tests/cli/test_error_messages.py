@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 
 import pytest
@@ -47,6 +48,18 @@ def test_a_missing_queue_is_named_by_every_command(qm):
             operation(MISSING)
     with pytest.raises(openmsmq.QueueNotFound, match="missing"):
         qm.open(MISSING, "send")
+
+
+def test_a_property_that_is_no_number_is_named(run):
+    for text in ("quota=many", "quota=", "delivery_limit=0x"):
+        assert f"{text!r}: expected a whole number" in run("queue", "set", QUEUE, text, code=2)
+
+
+def test_what_a_domain_needs_is_named_with_what_to_do(run, tmp_path):
+    said = run("domain", "status", code=1, OPENMSMQ_DATA_DIR=str(tmp_path))
+    assert "missing" in said and ("kerberos_keytab" in said or "openmsmq[domain]" in said)
+    [last] = [json.loads(line) for line in run("domain", "status", "--json", code=1).splitlines()][-1:]
+    assert last["ok"] is False and last["advice"]
 
 
 def test_a_label_that_would_be_cut_is_refused(qm):
