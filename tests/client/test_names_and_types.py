@@ -82,6 +82,8 @@ def test_the_short_name_of_a_queue_works_in_every_call(qm):
     with qm.open("short;journal") as journal, qm.open("deadletter", "peek") as dead:
         assert [each.label for each in journal] == ["first"] and list(dead) == []
     assert qm.management("short")["location"] == "LOCAL"
+    with pytest.raises(openmsmq.MsmqError, match=r"PROPID: unknown management property 'place'; allowed: .*location"):
+        qm.management("short", "place")
     qm.delete_queue("short")
     with pytest.raises(openmsmq.QueueNotFound, match="short"):
         qm.open("short")

@@ -261,6 +261,16 @@ def test_a_message_that_cannot_be_removed_is_put_back_and_the_error_raised(qm, q
         with pytest.raises(openmsmq.QueueDeleted), opened.receive_lock(0):
             qm.delete_queue(queue)
         qm.create_queue(queue)
+    put(qm, queue, "gone")
+
+    async def program():
+        async with openmsmq.aio.connect("127.0.0.1", service.port) as manager, manager.open(queue) as opened:
+            with pytest.raises(openmsmq.QueueDeleted):
+                async with opened.receive_lock(0):
+                    await manager.delete_queue(queue)
+
+    asyncio.run(program())
+    qm.create_queue(queue)
 
 
 @pytest.mark.parametrize("waits", [False, True])

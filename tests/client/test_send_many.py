@@ -75,6 +75,26 @@ def test_a_failure_of_the_iterator_is_raised_after_running_sends(qm, queue):
     assert len(labels(qm, queue)) == 2
 
 
+@pytest.mark.parametrize("ending", [StopIteration, KeyError])
+def test_an_iterator_that_has_ended_or_failed_is_not_advanced_again(qm, queue, ending):
+    class Values:
+        calls = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.calls += 1
+            if self.calls == 2:
+                raise ending
+            return str(self.calls)
+
+    values = Values()
+    with qm.open(queue, "send") as opened, suppress(KeyError):
+        opened.send_many(values)
+    assert values.calls == 2 and len(labels(qm, queue)) == 1
+
+
 def test_a_transaction_has_all_of_them_or_none(qm):
     qm.create_queue("ledger", transactional=True)
     with qm.open("ledger", "send") as opened:

@@ -184,6 +184,15 @@ def test_a_destination_takes_a_single_message_as_a_queue_does(pair: Pair) -> Non
     assert taken(readers(pair, "tcp tx")[0]).decode() == "by a destination"
 
 
+@pytest.mark.parametrize("where", ["here tx", "public here tx"])
+def test_an_open_destination_that_is_changed_is_open_again(pair: Pair, where: str) -> None:
+    destination = pair.new("MSMQDestination")
+    destination.FormatName = pair.names["tcp tx"]
+    destination.Open()
+    destination.FormatName = pair.names[where]
+    assert destination.IsOpen and destination.FormatName == pair.names[where]
+
+
 def test_single_messages_arrive_in_order_and_once(pair: Pair) -> None:
     info = pair.new("MSMQQueueInfo")
     info.FormatName = pair.names["tcp tx"]

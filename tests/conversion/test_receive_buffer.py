@@ -301,6 +301,15 @@ def test_a_client_enlarges_its_buffers_until_the_message_fits() -> None:
     assert message_from_receive(ptb).body == big.body
 
 
+def test_what_would_have_fitted_is_told_from_what_would_not() -> None:
+    for message, fits in ((Message(), True), (Message(body=b"x"), False), (Message(extension=b"x"), False),
+                          (Message(sender_identifier=b"x"), False),
+                          (Message(response_queue_format_name=MESSAGE.response_queue_format_name), False)):  # fmt: skip
+        ptb = receive_buffer(ReceiveAction.RECEIVE, 0, sizes=BufferSizes(body=10, extension=10, sender=50))
+        assert fill(ptb, message, NOW) == HResult.MQ_OK
+        assert BufferSizes(body=0, extension=0, sender=0, format_name=0).suffice(ptb) is fits, message
+
+
 def test_a_message_survives_from_client_to_server_to_client() -> None:
     signed = replace(MESSAGE, sender_identifier=sid_bytes("S-1-5-21-1-2-3-1001"))
     for message in (signed, Message(), Message(label="x" * 249, body=bytes(1000), message_class=0)):

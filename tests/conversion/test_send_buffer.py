@@ -192,3 +192,11 @@ def test_a_sender_without_a_sid_sends_no_identifier() -> None:
     assert (message.sender_identifier_type, message.sender_identifier) == (0, b"")
     message = message_from_send(buffer(pulSenderIDType=1), SID)
     assert (message.sender_identifier_type, message.sender_identifier) == (1, SID)
+
+
+def test_the_lengths_of_variable_parts_are_stated_twice() -> None:
+    """[MS-MQMP] 2.2.3.2: a buffer's size, and the property with the size of the value."""
+    old = send_buffer(Message(extension=b"ext", label="ab", sender_identifier=SID)).old
+    assert old.ulMsgExtensionBufferInBytes == old.pMsgExtensionSize == 3
+    assert old.ulTitleBufferSizeInWCHARs == old.pulTitleBufferSizeInWCHARs == 3
+    assert old.uSenderIDLen == old.pulSenderIDLenProp == len(SID)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msrpc.rpc.faults import NCA_S_FAULT_CONTEXT_MISMATCH, Fault
+from msrpc.rpc.timing import Timings
 from openmsmq.conversion.receive_buffer import message_from_receive
 from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
@@ -66,6 +67,16 @@ def test_a_wait_ends_with_a_message_at_its_time_or_with_its_call(server: Server,
     assert not served.over
     server.world.send(label="m")
     assert message_from_receive(served.response.ptb).label == "m"
+
+
+def test_a_receive_that_waits_is_not_in_the_statistics_of_latency(server: Server, client: Client) -> None:
+    context, timed = client.open().pdwQMContext, []
+    client.timings = Timings(lambda interface, opnum, seconds: timed.append((interface, opnum)), lambda: 0.0)
+    waiting = client.start_receive(context, timeout=INFINITE)
+    for _ in range(2):
+        server.world.send(label="m")
+    assert waiting.over and timed == []
+    assert client.start_receive(context, timeout=INFINITE).over and len(timed) == 1
 
 
 def test_a_too_small_buffer_leaves_the_message_and_returns_the_length(server: Server, client: Client) -> None:

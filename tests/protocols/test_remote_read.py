@@ -232,6 +232,15 @@ def test_a_waiting_receive_is_cancelled(client: Client, action: ReceiveAction) -
     assert label(read(client, handle)) == "a"
 
 
+def test_a_receive_whose_call_is_cancelled_takes_nothing(client: Client) -> None:
+    handle = opened(client)
+    waiting = start(client, handle, ulTimeout=INFINITE)
+    waiting.call.cancel()
+    assert waiting.response.result == H.MQ_ERROR_OPERATION_CANCELLED
+    put(client, "a")
+    assert label(read(client, handle, request=2)) == "a"
+
+
 def test_a_receive_that_has_its_message_is_not_cancelled(client: Client) -> None:
     put(client, "a")
     handle = opened(client)
