@@ -38,6 +38,7 @@ class Receiver:
     def __init__(self, *answers: int) -> None:
         """`answers` are the statuses of the first replies; all others are 200."""
         self.got: list[tuple[dict[str, str], bytes]] = []
+        self.paths: list[str] = []
         self.answers = list(answers)
         receiver = self
 
@@ -45,6 +46,7 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.got.append((dict(self.headers), body))
+                receiver.paths.append(self.path)
                 status = receiver.answers.pop(0) if receiver.answers else 200
                 self.send_response(status)
                 if status in (301, 302, 307):
@@ -240,6 +242,13 @@ def _noise(connection: socket.socket) -> None:
     connection.close()
 
 
+def test_a_post_goes_to_the_path_and_the_query_of_its_url() -> None:
+    with Receiver().running() as receiver:
+        for end in ("", "/", "/alarms", "/alarms?key=1", "?key=1"):
+            assert posting()(f"http://127.0.0.1:{receiver.server.server_port}{end}", b"{}", {}) == 200
+    assert receiver.paths == ["/", "/", "/alarms", "/alarms?key=1", "/?key=1"]
+
+
 def test_a_receiver_needs_a_trusted_certificate(tmp_path: Path) -> None:
     files = self_signed(tmp_path)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -278,6 +287,7 @@ def test_a_hostile_server_blocks_nothing(
         started = time.monotonic()
         hook(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}/", Clock()).deliver()
         assert time.monotonic() - started < 0.3 * TRIES + 2
+    assert len(kept) == (1 if answer is _endless else TRIES), "its status is 200"
     for connection in kept:
         connection.close()
     assert read_delivered(tmp_path) == 1

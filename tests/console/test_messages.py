@@ -296,6 +296,9 @@ def test_a_message_that_is_kept_is_there_beside_the_new_one(client: Client, queu
     path = f"/queues/{queue}/messages/{lookup_of(client, queue, 'a')}"
     done = client.post(f"{path}/resend", keep=True, label="b", time_to_be_received=60)
     assert labels(client, queue) == ["a", "b"] and done["id"] == client.messages(queue)[1]["id"]
+    name = client.get(f"/queues/{queue}")["queue"]["name"]
+    [record] = client.get("/audit", object=name, action="messages.resend")["records"]
+    assert done["record"] == record["seq"]
     done = client.post(f"{path}/resend", time_to_be_received=0)
     assert labels(client, queue) == ["b", "a"] and done["how"] == "sent, then removed"
 

@@ -205,6 +205,8 @@ def test_a_user_of_the_provider_is_logged_in_as_the_user_of_that_name(daemon: Da
     assert "Log in with 127.0.0.1" in Visitor(daemon).ask("GET", "/login").text
     visitor, answer = logged_in(daemon, provider, "/queues?filter=a&sort=name")
     assert answer.status == 200 and answer.headers["refresh"] == "0; url=/queues?filter=a&sort=name"
+    [deleted] = [line for line in answer.headers.get_all("set-cookie") or [] if "SameSite=lax" in line]
+    assert "Max-Age=0" in deleted, "the state of the login"
     session = visitor.ask("GET", "/api/v1/session")
     assert session.json["user"] == "bob" and not session.json["administrator"]
     records = Client(daemon).get("/audit", action="login", by="bob")

@@ -184,9 +184,10 @@ def test_settings_say_where_they_come_from(client: Client) -> None:
 
 def test_permissions_are_words(client: Client, bob: Client, queue: str) -> None:
     path = f"/queues/{queue}/permissions"
-    assert client.get(path)["entries"][0]["name"] == "Everyone"
+    name = client.get(f"/queues/{queue}")["queue"]["name"]
+    assert client.get(path)["entries"][0]["name"] == "Everyone" and client.get(path)["queue"] == name
     planned = client.post(path, change="deny", user="bob", rights=["PeekMessage"], dry_run=True)
-    assert planned["done"] is False and "openmsmq queue grant" in planned["command"]
+    assert planned["done"] is False and "openmsmq queue grant" in planned["command"] and planned["queue"] == name
     bob.messages(queue)
     client.post(path, change="deny", user="bob", rights=["PeekMessage"])
     refused(403, bob, "GET", f"/queues/{queue}/messages")

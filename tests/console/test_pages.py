@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import openmsmq
 from console.browser import PASSWORD, Answer, Browser, Client
 from daemon import Daemon, eventually
+from openmsmq.model.look import look_css
 
 TEMPLATES = Path(openmsmq.__file__).parent / "console" / "templates"
 SCRIPTS = [{"src": f"/static/{name}.js", "defer": None} for name in ("console", "live", "login-link")]
@@ -238,3 +240,7 @@ def test_the_style_has_two_themes_and_fits_narrow_screens(daemon: Daemon) -> Non
     answer = Browser(daemon).ask("GET", "/static/style.css")
     assert answer.headers["content-type"].startswith("text/css") and "url(" not in answer.text
     assert "prefers-color-scheme: dark" in answer.text and "max-width: 40rem" in answer.text
+    own = answer.text.removeprefix(look_css())
+    assert own != answer.text, "the colors of charts"
+    for name, text in (("style.css", own), ("console.js", Browser(daemon).ask("GET", "/static/console.js").text)):
+        assert text == (files("openmsmq.console") / "static" / name).read_text()
