@@ -215,6 +215,7 @@ def test_a_branch_that_collects_votes_accepts_no_more_subordinates() -> None:
     group.network.run(lambda: bool(joined))
     below.work.worked.add(UOW)
     below.work.is_held = True  # so that it does not vote
+    branch.manager.check_enlisted(UOW)
     group.commit()
     group.network.run(lambda: below.work.state[UOW] == "prepared")
     assert branch.work.is_open(UOW), "only its transaction manager knows that it is too late"
@@ -222,6 +223,9 @@ def test_a_branch_that_collects_votes_accepts_no_more_subordinates() -> None:
     group.network.run(lambda: len(joined) == 2, 20)
     assert joined[0] is None and joined[1] is not None
     assert not late.work.is_known(UOW)
+    for uow, result in ((UOW, HResult.MQ_ERROR_TRANSACTION_ENLIST), (bytes(16), HResult.MQ_ERROR_TRANSACTION_IMPORT)):
+        with pytest.raises(MsmqError, check=lambda raised, result=result: raised.hresult == result):
+            branch.manager.check_enlisted(uow)
     [row] = branch.manager.rows()
     assert [one.partner.host for one in row.enlistments] == ["ROOT", "BELOW"]
     below.work.is_held = False

@@ -245,3 +245,11 @@ def test_replies_to_a_closed_session_are_ignored() -> None:
     session.answered(PartnerCall(CallKind.SEND, session.rank), CallAnswer(0))
     session.stop()
     assert session.is_down and session.begin_tear_down() != 0
+
+
+def test_a_partner_that_does_not_finish_a_teardown_is_left() -> None:
+    network, low, high = pair()
+    meet(network, low, high)
+    network.lost = lambda site, call: call.kind is CallKind.TEAR_DOWN  # type: ignore[method-assign]
+    network.run(seconds=600)
+    assert states(low, high) == []

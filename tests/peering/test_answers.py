@@ -434,3 +434,21 @@ def test_the_record_of_a_sequence_is_not_written_with_each_message(pair: Pair) -
 
     pair.run(story)
     assert noted[:2] == [3, 1]
+
+
+def test_acknowledgments_go_to_the_session_that_delivers_if_another_one_has_the_same_identifier(pair: Pair) -> None:
+    alpha, beta = pair.alpha, pair.beta
+    clone = Node(pair.network, "CLONE", STRANGER, 1)
+    pair.run(clone.start)
+    assert clone.manager.machine.identifier == alpha.manager.machine.identifier
+
+    async def story() -> None:
+        for number in range(3):
+            await alpha.send(TX, [message(f"{number}")], transactional=True)
+            await settled(5)
+            assert not outgoing(alpha, TX).entries, number
+            await clone.send(TX.replace("tx", "plain"), [message("express")])
+            await settled(5)
+        assert beta.labels("tx") == ["0", "1", "2"]
+
+    pair.run(story)

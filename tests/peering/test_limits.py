@@ -27,3 +27,11 @@ def test_this_queue_manager_has_no_session_with_itself() -> None:
     connection: Any = SimpleNamespace(address="192.0.2.1")
     limits = SessionLimits(TransferOptions(), [connection], OWN)
     assert not limits.admits(connection, EstablishConnection(OWN, bytes(16)))
+
+
+def test_incomplete_packets_of_all_sessions_take_256_mib() -> None:
+    """docs/security.md names this limit."""
+    connection: Any = SimpleNamespace(address="192.0.2.1")
+    limits = SessionLimits(TransferOptions(), [connection], OWN)
+    assert limits.buffers(connection, 256 << 20) and not limits.buffers(connection, 1)
+    assert limits.buffers(connection, -1) and limits.buffers(connection, -1)

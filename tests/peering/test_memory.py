@@ -171,7 +171,9 @@ def test_a_sequence_is_never_evicted_and_others_wait(monkeypatch: pytest.MonkeyP
     assert not sources.has_room(late, "known") and sources.knows(bytes([1]) * 16)
     gone = sources.of(bytes([2]) * 16, queue, "", NONE)
     disk.write(sources.removal(gone))
+    sources.due |= {first, gone}
     sources.forget(gone)
+    assert sources.due == {first}, "no acknowledgment is sent for a sequence that is forgotten"
     assert sources.has_room(late, "stranger") and not sources.knows(bytes([2]) * 16)
     assert first.queue == 5 and sources.count == 4
 

@@ -103,6 +103,13 @@ def test_an_invalid_record_is_refused_with_a_reason(name: str) -> None:
         assert odd_drafts_in_python(WRONG[name], array("q", [0, len(WRONG[name])]), FORM) == [0]
 
 
+@pytest.mark.parametrize("check", [odd_drafts, odd_drafts_in_python])
+@pytest.mark.parametrize("name", ["administration_queue_format_name", "response_queue_format_name"])
+def test_a_record_that_names_a_further_queue_needs_a_check(check: Any, name: str) -> None:
+    made = record(**{name: QUEUE})
+    assert check(made, array("q", [0, len(made)]), FORM) == [0]
+
+
 def test_texts_in_any_language_take_the_fast_path() -> None:
     made = record(label="é\U0001f600" + "中" * (MAXIMUM_LABEL - 3))
     bounds = array("q", [0, len(made)])

@@ -10,6 +10,7 @@ from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Access, Acknowledge
 from openmsmq.model.errors import InsufficientResources, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
 from openmsmq.model.names import MultipleElementFormatName, parse_format_name
+from openmsmq.queueing.queue import QueueKind
 from openmsmq.store import Operation, Put
 from queueing.world import World
 
@@ -146,3 +147,14 @@ def test_a_message_that_was_encrypted_does_not_go_on_in_plain_text(world: World)
     with pytest.raises(MsmqError, match="requested encryption"):
         hand_on(world, "t", 1, set())
     assert world.labels("t") == ["secret"]
+
+
+def test_each_message_of_a_transaction_is_handed_on_in_a_transaction_of_its_own(world: World) -> None:
+    of_one = {"transaction_identifier": bytes(16) + b"\1\0\0\0"}
+    take_in(world, "t", message("a", first_in_transaction=True, **of_one), message("b", **of_one),
+            message("c", last_in_transaction=True, **of_one))  # fmt: skip
+    assert hand_on(world, "t", 3, set()) == (3, [])
+    [outgoing] = [queue for queue in world.registry.queues.values() if queue.kind is QueueKind.OUTGOING]
+    sent = world.messages(outgoing)
+    assert [(m.label, m.first_in_transaction, m.last_in_transaction) for m in sent] == [(n, True, True) for n in "abc"]
+    assert len({m.transaction_identifier for m in sent}) == 3

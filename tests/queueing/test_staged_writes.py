@@ -14,7 +14,7 @@ from openmsmq.model.errors import HResult, IllegalPropertyValue
 from openmsmq.queueing.staged_writes import LAST_BATCH
 from openmsmq.queueing.stages import Stage, parse_note
 from openmsmq.store import Put
-from queueing.pipeline import crashed, draft, finalize, stage
+from queueing.pipeline import claim, commit, crashed, draft, finalize, stage
 from queueing.world import ALICE, BOB, MACHINE, World, next_to_transfer, refused
 
 SEQUENCE = HResult.MQ_ERROR_TRANSACTION_SEQUENCE
@@ -101,6 +101,20 @@ def test_a_finalized_message_has_identity_arrives_and_lives_as_any_other(world: 
     assert world.labels(world.registry.system_journal) == ["a"] == world.labels("admin")
     world.advance(11_000)
     assert world.labels() == [] and world.labels(world.registry.dead_letters) == ["a"]
+
+
+@pytest.mark.parametrize("transactional", [0, 1])
+def test_the_receipt_of_a_finalized_message_is_acknowledged(world: World, transactional: int) -> None:
+    world.create("to", TRANSACTION=transactional)
+    world.create("admin")
+    made = stage(
+        world, 0, "ab", ["to"], acknowledgements_requested=int(Acknowledge.POS_RECEIVE),
+        administration_queue_format_name="DIRECT=OS:.\\private$\\admin",
+    )  # fmt: skip
+    finalize(world, 0, made)
+    commit(world, claim(world, 0, queue="to").end, queue="to")
+    world.turn()
+    assert world.labels("to") == [] and world.labels("admin") == ["a", "b"]
 
 
 def test_a_waiting_reader_gets_what_is_finalized(world: World) -> None:

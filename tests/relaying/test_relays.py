@@ -194,6 +194,13 @@ def test_why_messages_are_refused_is_kept_for_a_bounded_number_with_its_first_ti
     assert message(0).id not in known.refused
 
 
+def test_a_new_state_begins_without_the_refusals_of_the_one_before() -> None:
+    made = relay()
+    made.refuse(message(1), "too large", 5)
+    made.begin(made.enter("switched", 9))
+    assert made.definition.state == "switched" and not made.refused
+
+
 def test_an_error_and_its_end_are_reported_once() -> None:
     known = relay()
     assert [known.works(), known.fails("away", 5), known.fails("away still", 6)] == [False, True, False]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from msrpc.rpc.assembly import ReassemblyBudget
+from msrpc.rpc.assembly import Account, ReassemblyBudget
 from openmsmq.server import maintenance as module
 from openmsmq.server.background import start_background_task
 from openmsmq.server.maintenance import Maintenance, Thresholds
@@ -81,6 +81,28 @@ def test_a_failure_does_not_end_the_maintenance_of_the_store(
     assert [record.getMessage() for record in caplog.records] == [
         "checkpoint or compaction failed; next attempt in 60 s"
     ]
+
+
+def test_memory_of_large_requests_is_returned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    returned = []
+    monkeypatch.setattr(module, "PERIOD", 0)
+    monkeypatch.setattr(module, "trim", lambda: returned.append(budget.peak))
+    budget, anything = ReassemblyBudget(1 << 30), CheckpointParts()
+    account = Account(1 << 30, budget)
+    changes = iter([16 << 20, -(16 << 20), 17 << 20, -(17 << 20), 0, 0])
+
+    def is_owner() -> bool:
+        change = next(changes, None)
+        account.book(change or 0)
+        return change is not None
+
+    parts: Any = anything
+    parts.authorization, parts.wants_compaction, parts.durable_end = parts, False, 0
+    maintenance = Maintenance(
+        parts, parts, parts, lambda: parts, budget, asyncio.Event(), Thresholds(1, 0), tmp_path, is_owner
+    )  # fmt: skip
+    asyncio.run(maintenance.run())
+    assert returned == [0]
 
 
 class CheckpointParts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from errno import EACCES
 
 import pytest
 
@@ -19,6 +20,8 @@ from openmsmq.model.names import parse_format_name
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.queue import Queue
 from openmsmq.server import daemon as server
+from openmsmq.server.config import Configuration
+from openmsmq.server.listening import Ports
 from openmsmq.server.loading import load
 from openmsmq.server.maintenance import PERIOD as MAINTENANCE_PERIOD
 
@@ -171,3 +174,23 @@ def test_a_change_that_fails_in_memory_stops_the_daemon_and_the_log_prevails(tmp
     assert isinstance(asyncio.run(run()), AttributeError)
     with Daemon(tmp_path / "data") as service, service.connect() as manager:
         assert manager.counts(".\\private$\\q")["message_count"] == 0
+
+
+class UnprivilegedRpc:
+    """An RPC server of a user who may not open ports below 1024."""
+
+    async def listen(self, address, port, table):
+        if port < 1024:
+            raise PermissionError(EACCES, "denied")
+        return address, port
+
+
+def test_without_privileges_all_standard_ports_are_moved(caplog):
+    ports = Ports(Configuration())
+    asyncio.run(ports.listen(UnprivilegedRpc(), None, None))
+    address = Configuration().listen
+    assert ports.endpoints == {"ept": (address, 10135), "qmcomm": (address, 12103)}
+    assert "using port offset 10000" in caplog.text and ports.number("message_port") == 11801
+    for given in ({"endpoint_mapper_port": 136}, {"port_offset": 1}):
+        with pytest.raises(PermissionError, match="can't listen on"):
+            asyncio.run(Ports(Configuration(**given)).listen(UnprivilegedRpc(), None, None))

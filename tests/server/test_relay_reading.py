@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from msrpc.errors import BindError
+from openmsmq.client.calls import ProtocolUnavailable
 from openmsmq.client.open_queue import TakenMessage
 from openmsmq.model.errors import RpcConnectionError
 from openmsmq.model.message import Message
 from openmsmq.relaying.records import RelayDefinition, RelayProgress
 from openmsmq.relaying.relay import Relay
-from openmsmq.server.relay_reading import RelayReader, RelaySource
+from openmsmq.server.relay_reading import RelayReader, RelaySource, _open
 from queueing.world import World
 
 QUEUE = ".\\private$\\q"
@@ -102,3 +106,27 @@ def test_a_relay_that_has_ended_stores_nothing_and_puts_messages_back() -> None:
 
     removed, stored = asyncio.run(ended())
     assert (set(removed), stored) == ({False}, 0)
+
+
+class OlderMachine:
+    """Answers to the calls that open a queue; those of MS-MQRR are not offered."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+
+    async def run(self, steps: Any) -> Any:
+        steps.close()
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [(None, "opened"), (BindError("not offered"), "opened"), (ProtocolUnavailable(detail="not offered"), "opened"),
+     (None, ProtocolUnavailable(detail="not offered"), "opened")],
+)  # fmt: skip
+def test_a_queue_of_a_machine_without_ms_mqrr_is_opened_through_ms_mqqp(answers: tuple[Any, ...]) -> None:
+    machine: Any = OlderMachine(*answers)
+    assert asyncio.run(_open(machine, "DIRECT=OS:old\\private$\\q", bytes(16))) == "opened"  # type: ignore[comparison-overlap]

@@ -59,6 +59,20 @@ def test_a_hanging_event_loop_sends_no_keep_alives(notified: socket.socket) -> N
     asyncio.run(hang())
 
 
+def test_the_socket_may_have_an_abstract_address() -> None:
+    """sd_notify(3): `@` stands for the zero byte at the beginning of the name."""
+    name = f"openmsmq-test-{os.getpid()}"
+
+    async def start() -> None:
+        Supervision(asyncio.get_running_loop(), {"NOTIFY_SOCKET": f"@{name}"}).started()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(f"\0{name}")
+        receiver.settimeout(20)
+        asyncio.run(start())
+        assert receiver.recv(4096).startswith(b"READY=1")
+
+
 @pytest.mark.parametrize(
     "values", [{}, {"WATCHDOG_USEC": "2000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}]
 )

@@ -450,3 +450,21 @@ def test_an_ambiguous_name_means_the_own_domain_or_is_an_error() -> None:
     with pytest.raises(DirectoryError, match="several computers FAR"):
         forest.here.wait(forest.provider.queue_at("FAR\\distant"))
     assert forest.here.wait(forest.provider.machine_named("MQ1")).identifier == forest.here.machine
+
+
+class ClosedControllers:
+    """Controllers that count how often they are closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("has_catalog", [False, True])
+def test_the_sessions_with_controllers_and_catalog_are_closed(has_catalog: bool) -> None:
+    asked: Any = ClosedControllers()
+    catalog: Any = ClosedControllers() if has_catalog else None
+    asyncio.run(ActiveDirectory(asked, "MQ1$", lambda _: (), lambda _: b"", catalog).close())
+    assert asked.closed == 1 and (catalog is None or catalog.closed == 1)

@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 
-from openmsmq.directory.active.session import LdapSession, Scope
-from openmsmq.directory.provider import DirectoryNotConnected
+from openmsmq.directory.active.session import ControllerTimeout, LdapSession, Scope
+from openmsmq.directory.provider import (
+    DirectoryDenied,
+    DirectoryError,
+    DirectoryNotConnected,
+    ObjectExists,
+    ObjectNotFound,
+)
 
 
 class FakeControl:
@@ -68,13 +74,28 @@ def test_an_attribute_with_more_values_than_a_controller_returns_has_those_of_th
     assert found.values == {"cn": [b"group"], "member": [b"CN=a", b"CN=b"]}
 
 
-@pytest.mark.parametrize("name", ["DECODING_ERROR", "LOCAL_ERROR", "SERVER_DOWN", "BUSY"])
-def test_an_answer_that_is_no_ldap_counts_as_none_so_that_the_next_controller_is_asked(name: str) -> None:
-    kinds = ("NO_SUCH_OBJECT", "ALREADY_EXISTS", "INSUFFICIENT_ACCESS", "REFERRAL", "TIMEOUT", "SERVER_DOWN",
-             "CONNECT_ERROR", "UNAVAILABLE", "BUSY", "DECODING_ERROR", "LOCAL_ERROR")  # fmt: skip
-    errors: dict[str, type[Exception]] = {"LDAPError": type("LDAPError", (Exception,), {})}
-    errors |= {kind: type(kind, (errors["LDAPError"],), {}) for kind in kinds}
-    session: Any = LdapSession.__new__(LdapSession)
-    session._ldap = SimpleNamespace(**errors)
-    with pytest.raises(DirectoryNotConnected, match="as the library says"), session._failures("CN=a"):
-        raise errors[name]({"desc": "as the library says"})
+class Refusal(Exception):
+    """An error of python-ldap."""
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes"),
+    [("NO_SUCH_OBJECT", ObjectNotFound), ("ALREADY_EXISTS", ObjectExists), ("INSUFFICIENT_ACCESS", DirectoryDenied),
+     ("TIMEOUT", ControllerTimeout), ("BUSY", DirectoryNotConnected), ("SERVER_DOWN", DirectoryNotConnected),
+     # no LDAP, or the security layer has failed
+     ("DECODING_ERROR", DirectoryNotConnected), ("LOCAL_ERROR", DirectoryNotConnected), ("OTHER", DirectoryError)],
+)  # fmt: skip
+def test_each_refusal_of_a_controller_has_its_error(error: str, becomes: type[Exception]) -> None:
+    names = ("NO_SUCH_OBJECT", "ALREADY_EXISTS", "INSUFFICIENT_ACCESS", "REFERRAL", "TIMEOUT", "SERVER_DOWN",
+             "CONNECT_ERROR", "UNAVAILABLE", "BUSY", "DECODING_ERROR", "LOCAL_ERROR", "OTHER")  # fmt: skip
+    library = {name: type(name, (Refusal,), {}) for name in names}
+
+    def refuse(*_: object) -> None:
+        raise library[error]({"desc": "why"})
+
+    made: Any = LdapSession.__new__(LdapSession)
+    made._ldap, made._patience = SimpleNamespace(LDAPError=Refusal, **library), 5.0
+    made._connection = SimpleNamespace(add_s=refuse)
+    with pytest.raises(DirectoryError) as raised:
+        made.add("CN=x", {"cn": [b"x"]})
+    assert type(raised.value) is becomes
