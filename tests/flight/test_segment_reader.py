@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -48,6 +49,10 @@ def test_records_of_many_segments_are_read_in_any_order(store: Store) -> None:
     assert not (starts % 8).any()
     found = [bytes(buffer[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
     assert found == [payload(key) for key in shuffled]
+    opened = len(os.listdir("/proc/self/fd"))
+    reader.close()
+    reader.close()
+    assert len(os.listdir("/proc/self/fd")) < opened
 
 
 @pytest.mark.parametrize("what", ["key", "location", "size", "damage"])

@@ -354,7 +354,10 @@ def test_files_of_an_attempt_are_visible_when_published_and_replace_earlier_ones
     files.publish(7, [attempt(files, 7, 1, "new 1")])
     assert seen() == ["new 1", "other sink", "six"]
     files.withdraw(7)
-    files.discard([attempt(files, 8, 1, "failed"), "8-2-gone.parquet"])
+    failed = attempt(files, 8, 1, "failed")
+    files.discard([failed, "8-2-gone.parquet"])
+    left = system.get_file_info(fs.FileSelector(f"{directory}/_attempts", allow_not_found=True, recursive=True))
+    assert failed not in [file.base_name for file in left]
     attempt(files, 8, 0, "never chosen")
     files.discard_all()
     assert seen() == ["other sink", "six"]

@@ -131,6 +131,18 @@ def test_a_limit_reads_only_the_first_partitions(connector: Any, service: Daemon
     assert [row.label for row in late.limit(3).collect()] == ["a", "b", "c"]
 
 
+def test_batches_of_a_stream_are_planned_up_to_their_limit(service: Daemon, queue: str) -> None:
+    lake.put(service, queue, "abcde")
+    planner = Planner()
+    planner.stream(lake.reach(service, queue=queue), spark_schema("none").json())
+    start, counts = planner.initial(), []
+    for rows in (2, None):
+        end = planner.latest(start, rows)
+        counts.append(sum(part["count"] for part in planner.batch(start, end)))
+        start = end
+    assert counts == [2, 3]
+
+
 def test_all_actions_on_a_table_see_the_same_messages(connector: Any, service: Daemon, queue: str) -> None:
     lake.put(service, queue, "ab")
     frame = table(connector, service, queue=queue)

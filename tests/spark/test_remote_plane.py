@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from daemon import Daemon
+from openmsmq.bulk.client import QueuePosition
 from openmsmq.bulk.message_columns import MESSAGE_SCHEMA
 from openmsmq.client import remote_read
 from openmsmq.model.errors import SharingViolation
@@ -16,7 +18,7 @@ from openmsmq.model.message import Message
 from openmsmq.packet.errors import BadPacket
 from openmsmq.spark.options import BATCH_READ, STREAM_READ, parse
 from openmsmq.spark.reading import DataLoss, MsmqReader
-from openmsmq.spark.remote_plane import record_batch
+from openmsmq.spark.remote_plane import RemotePlane, record_batch
 from openmsmq.spark.schema import spark_schema
 from openmsmq.spark.streaming import MsmqStreamReader
 from spark import lake
@@ -49,6 +51,16 @@ def test_a_queue_is_a_table(spark: Any, service: Daemon, queue: str, qm: Any) ->
     assert first.lookup_id == 7 << 56 | first.sequence
     assert abs(first.arrival_time.timestamp() - time.time()) < 900
     assert qm.counts(f".\\private$\\{queue}")["message_count"] == 100
+
+
+def test_positions_are_those_of_the_messages_and_zero_in_an_empty_queue(service: Daemon, queue: str, qm: Any) -> None:
+    options = parse({"port": str(service.port), "protocol": "remoteread", "queue": queue}, BATCH_READ)
+    with closing(RemotePlane(options)) as plane:
+        found = plane.position(queue)
+        assert (found.count, found.last - found.first) == (100, 99)
+        with qm.open(f".\\private$\\{queue}") as opened:
+            opened.purge()
+        assert plane.position(queue) == QueuePosition(0, 0, 0, 0)
 
 
 def test_columns_rows_and_bodies_are_left_out(spark: Any, service: Daemon, queue: str) -> None:

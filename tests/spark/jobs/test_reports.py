@@ -99,6 +99,8 @@ def test_totals_and_every_queue_are_on_the_page() -> None:
     for number in range(8):
         assert f"orders.{number}</td>" in page
     assert "other queues" in page and "p99" in page and "time in queue" in page
+    for figure in ("Messages by hour", "Bytes by hour", "time in queue by hour", "Size by hour"):
+        assert f"<title>{figure}</title>" in page
     assert "Not known" in traffic_page(traffic(times=False), "x")
     assert "There are no messages" in traffic_page(Traffic(), "x")
 
