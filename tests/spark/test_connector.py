@@ -25,6 +25,7 @@ from flight.certificates import make_certificate
 from flight.test_streams import flight_process
 from openmsmq.bulk.client import BulkClient
 from openmsmq.flight.arrow_listener import UPLOADS_OF_HOST
+from openmsmq.spark import planner
 from openmsmq.spark.planner import Planner
 from openmsmq.spark.schema import spark_schema
 from requirements import missing
@@ -141,6 +142,24 @@ def test_batches_of_a_stream_are_planned_up_to_their_limit(service: Daemon, queu
         counts.append(sum(part["count"] for part in planner.batch(start, end)))
         start = end
     assert counts == [2, 3]
+
+
+def test_what_a_library_prints_is_no_answer(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Planner, "limit", lambda self: os.write(1, b"from a library"))
+    ours, theirs = os.pipe()
+    os.write(theirs, b'{"call": "limit"}\n')
+    os.close(theirs)
+    known = os.dup(0), os.dup(1)
+    os.dup2(ours, 0)
+    try:
+        planner.main()
+    finally:
+        for number, handle in enumerate(known):
+            os.dup2(handle, number)
+            os.close(handle)
+        os.close(ours)
+    said = capfd.readouterr()
+    assert (json.loads(said.out), said.err) == ({"result": 14}, "from a library")
 
 
 def test_all_actions_on_a_table_see_the_same_messages(connector: Any, service: Daemon, queue: str) -> None:
