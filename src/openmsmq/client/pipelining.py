@@ -5,7 +5,7 @@ The server processes them in batches. `Pool.run_all` and `Runner.run_all` do the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final, Generic
 
@@ -36,15 +36,14 @@ class MessagesNotSent(MsmqError):
 @dataclass(slots=True)
 class Pipeline(Generic[T]):
     """The operations of one `run_all`. `work` yields each with its size in bytes, and is advanced only when the next
-    operation may start."""
+    operation may start. As a generator, it has ended once it has raised an exception."""
 
-    work: Iterator[tuple[Steps[T], int]]
+    work: Generator[tuple[Steps[T], int], None, None]
     most: int
     results: list[T | None] = field(default_factory=list)
     errors: dict[int, MsmqError] = field(default_factory=dict)
     _sizes: dict[int, int] = field(default_factory=dict)
     _next: tuple[Steps[T], int] | None = None
-    _ended: bool = False
     _failure: BaseException | None = None  # exception raised by `work` itself
 
     @property
@@ -55,13 +54,11 @@ class Pipeline(Generic[T]):
         """Return the next operation with its position; None if none may start now."""
         if self.errors or len(self._sizes) >= self.most:
             return None
-        if self._next is None and not self._ended:
+        if self._next is None:
             try:
-                self._next = next(self.work)
-            except StopIteration:
-                self._ended = True
+                self._next = next(self.work, None)
             except Exception as error:  # raised by the iterator of the program; running operations end first
-                self._ended, self._failure = True, error
+                self._failure = error
         if self._next is None:
             return None
         steps, size = self._next
@@ -91,8 +88,8 @@ class Pipeline(Generic[T]):
         return [each for each in shown if each is not None]
 
 
-def pipeline(work: Iterable[tuple[Steps[T], int]], window: int) -> Pipeline[T]:
+def pipeline(work: Generator[tuple[Steps[T], int], None, None], window: int) -> Pipeline[T]:
     """Return the pipeline for a window. Raises ValueError for a window below 1."""
     if window < 1:
         raise ValueError(f"window is {window}, allowed: 1 or more")
-    return Pipeline(iter(work), window)
+    return Pipeline(work, window)
