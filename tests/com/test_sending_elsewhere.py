@@ -184,7 +184,7 @@ def test_a_destination_takes_a_single_message_as_a_queue_does(pair: Pair) -> Non
     assert taken(readers(pair, "tcp tx")[0]).decode() == "by a destination"
 
 
-@pytest.mark.parametrize("where", ["here tx", "public here tx"])
+@pytest.mark.parametrize("where", ["here tx", "public here tx", "public tx"])
 def test_an_open_destination_that_is_changed_is_open_again(pair: Pair, where: str) -> None:
     destination = pair.new("MSMQDestination")
     destination.FormatName = pair.names["tcp tx"]

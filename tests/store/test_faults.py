@@ -153,15 +153,18 @@ def test_on_a_full_disk_inserts_are_refused_whole_and_removals_make_room() -> No
     assert set(snapshot(open_store(vfs))[0]) == set(places)
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_store_usable() -> None:
+@pytest.mark.parametrize("failing", ["open", "pwrite", "fdatasync"])
+def test_a_checkpoint_that_cannot_be_written_leaves_the_store_usable(failing: str) -> None:
     vfs = MemoryVfs()
     store = open_store(vfs)
     store.insert(1, 1, 0, b"x")
     store.sync()
-    vfs.before = lambda name, path: fail("checkpoint" in path)
+    held = set(vfs.handles)
+    vfs.before = lambda name, path: fail(name == failing and "checkpoint" in path)
     with pytest.raises(OSError, match="injected"):
         store.checkpoint({})
     vfs.before = lambda name, path: None
+    assert set(vfs.handles) == held
     store.insert(1, 2, 0, b"y")
     store.close()
     assert set(snapshot(open_store(vfs))[0]) == {1, 2}
