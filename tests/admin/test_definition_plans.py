@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from openmsmq.accounts.users import UsersFile
-from openmsmq.admin.definitions import LEFT, apply, definition_of, plan
+from openmsmq.admin.definitions import LEFT, Document, apply, definitions_of_queues, plan
 from openmsmq.admin.definitions_schema import DefinitionsError
 from openmsmq.model.constants import SecurityInformation
 from openmsmq.model.errors import AccessDenied
@@ -38,11 +38,14 @@ class MemoryQueues:
         self.values = {"label": "l", "transactional": False, "type": UUID(int=1), **properties}
         self.changes: list[Any] = []
 
-    def properties(self, path: str, *wanted: str) -> dict[str, Any]:
-        return self.values
+    def properties_of_each(self, paths: list[str], *wanted: str) -> list[dict[str, Any] | Exception]:
+        return [self.values for _ in paths]
 
     def security(self, path: str) -> bytes:
         return self.descriptor
+
+    def security_of_each(self, paths: list[str]) -> list[bytes]:
+        return [self.descriptor for _ in paths]
 
     def set_security(self, path: str, descriptor: bytes, parts: int) -> None:
         self.changes.append((path, to_sddl(SecurityDescriptor.parse(descriptor)), SecurityInformation(parts)))
@@ -55,23 +58,28 @@ class MemoryQueues:
         self.changes.append((path, shown, properties))
 
 
+def definition_of(qm: Any) -> Document:
+    [found] = definitions_of_queues(qm, [".\\private$\\q"], NAMES)
+    return found
+
+
 def planned(qm: MemoryQueues, *, exists: bool = True, **wanted: Any) -> list[str]:
     """Make a plan for the queue `q` and carry it out; return what it says. Steps that are left begin with `left: `."""
     client: Any = qm
-    here = {"queues": [definition_of(client, ".\\private$\\q", NAMES)] if exists else []}
+    here = {"queues": [definition_of(client)] if exists else []}
     steps = plan(client, {"format": 1, "queues": [{"name": "q", **wanted}]}, here, sid_of)
     return [f"left: {step.said}" if apply(step) == LEFT else step.said for step in steps]
 
 
 def entries_of(sddl: str) -> list[str]:
     client: Any = MemoryQueues(sddl)
-    found: list[str] = definition_of(client, ".\\private$\\q", NAMES)["permissions"]
+    found: list[str] = definition_of(client)["permissions"]
     return found
 
 
 def test_a_queue_that_is_as_wanted_needs_no_step() -> None:
     qm: Any = MemoryQueues()
-    wanted = definition_of(qm, ".\\private$\\q", NAMES)
+    wanted = definition_of(qm)
     assert wanted["owner"] == "alice" and len(wanted["permissions"]) == 1
     assert planned(qm, **{key: value for key, value in wanted.items() if key != "name"}) == []
     assert planned(qm) == [] and planned(qm, owner=None) == [] and qm.changes == []
@@ -140,8 +148,8 @@ def test_what_could_not_be_read_here_or_there_is_left() -> None:
     assert planned(qm, exists=False, unreadable="MQ_ERROR_ACCESS_DENIED", label="a") == ["create queue q"]
 
     class Hidden(MemoryQueues):
-        def properties(self, path: str, *wanted: str) -> dict[str, Any]:
-            raise AccessDenied(detail="no")
+        def properties_of_each(self, paths: list[str], *wanted: str) -> list[dict[str, Any] | Exception]:
+            return [AccessDenied(detail="no")]
 
     assert planned(Hidden(), label="a") == ["left: queue q can't be read by you (MQ_ERROR_ACCESS_DENIED): left"]
 

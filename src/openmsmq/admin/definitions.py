@@ -8,7 +8,7 @@ Rights are words with account names, because SIDs of users differ between machin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -18,7 +18,6 @@ from openmsmq.accounts.users import UsersFile, UsersFileError
 from openmsmq.admin import permissions
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError, parse, parse_entry
 from openmsmq.admin.guards import Guard, QueueGuard
-from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.files.private import PrivateFileError
 from openmsmq.model.constants import SecurityInformation
@@ -96,7 +95,7 @@ def export(
 ) -> Document:  # fmt: skip
     """Return the document of a queue manager. `names`: SID -> name. Without `secrets`, password hashes, which are
     equivalent to passwords, are left out. Raises MsmqError, UsersFileError."""
-    document: Document = {"format": FORMAT, "queues": [definition_of(qm, path, names) for path in _sorted(qm.queues())]}
+    document: Document = {"format": FORMAT, "queues": definitions_of_queues(qm, _sorted(qm.queues()), names)}
     if local is not None:
         document["machine"] = _rights(local.machine.read(), names, MACHINE_RIGHTS)
         document["groups"] = [
@@ -122,29 +121,34 @@ def _short(path: str) -> str:
     return path.partition("\\")[2].partition("\\")[2] or path
 
 
-def definition_of(qm: QueueManager, path: str, names: Mapping[str, str]) -> Document:
-    """Return the definition of a queue.
+def definitions_of_queues(qm: QueueManager, paths: Sequence[str], names: Mapping[str, str]) -> list[Document]:
+    """Return the definition of each of these queues.
 
-    If the caller may not see the queue, or if it was deleted meanwhile: only its name and `unreadable`."""
+    If the caller may not see a queue, or if it was deleted meanwhile: only its name and `unreadable`."""
+    values = qm.properties_of_each(paths, *DEFINED)
+    seen = [path for path, value in zip(paths, values, strict=True) if not isinstance(value, Exception)]
+    security = dict(zip(seen, qm.security_of_each(seen), strict=True))
+    return [
+        {"name": _short(path), **_unreadable(path, value)} if isinstance(value, Exception)
+        else {"name": _short(path), **_plain(value), **_rights_in(path, security[path], names)}
+        for path, value in zip(paths, values, strict=True)
+    ]  # fmt: skip
+
+
+def _unreadable(path: str, error: Exception) -> Document:
+    if isinstance(error, MsmqError):
+        return {"unreadable": error.name}
+    LEFT_OUT.note("exports of definitions", path, error)
+    return {"unreadable": type(error).__name__}
+
+
+def _rights_in(path: str, security: bytes | Exception, names: Mapping[str, str]) -> Document:
+    if isinstance(security, Exception):
+        return _unreadable(path, security)
     try:
-        values = qm.properties(path, *DEFINED)
-    except UNANSWERED:
-        raise
-    except MsmqError as error:
-        return {"name": _short(path), "unreadable": error.name}
+        return _rights(SecurityDescriptor.parse(security), names, QUEUE_RIGHTS)
     except Exception as error:
-        LEFT_OUT.note("exports of definitions", path, error)
-        return {"name": _short(path), "unreadable": type(error).__name__}
-    try:
-        rights = _rights(QueueGuard(qm, path).read(), names, QUEUE_RIGHTS)
-    except UNANSWERED:
-        raise
-    except MsmqError as error:
-        rights = {"unreadable": error.name}
-    except Exception as error:
-        LEFT_OUT.note("exports of definitions", path, error)
-        rights = {"unreadable": type(error).__name__}
-    return {"name": _short(path), **_plain(values), **rights}
+        return _unreadable(path, error)
 
 
 def defined(

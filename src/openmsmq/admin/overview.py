@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, NamedTuple, Protocol
 
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
+from openmsmq.client.arguments import COUNTS
 from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, QueueNotFound, ReceiveTimeout
@@ -82,16 +83,15 @@ class ByProtocols:
     def sample(self) -> dict[str, Depth]:
         depths = {}
         self.left_out = {}
-        for name in (*self._qm.queues(), *DEAD_LETTER_QUEUES):
-            try:
-                counts = self._qm.counts(path_of(name))
-            except UNANSWERED:
-                raise
-            except QueueNotFound:  # deleted meanwhile
+        names = [*self._qm.queues(), *DEAD_LETTER_QUEUES]
+        for name, counts in zip(names, self._qm.management_of_each(map(path_of, names), *COUNTS), strict=True):
+            if isinstance(counts, QueueNotFound):  # deleted meanwhile
                 continue
-            except MsmqError as error:
-                self.left_out[name] = error.name
+            if isinstance(counts, MsmqError):
+                self.left_out[name] = counts.name
                 continue
+            if isinstance(counts, Exception):
+                raise counts
             journal = counts["journal_message_count"]
             depths[name] = Depth(name, counts["message_count"], counts["bytes_in_queue"], journal, "")
         for queue in self._qm.outgoing():

@@ -26,7 +26,7 @@ from openmsmq.actions.relays import (
 )
 from openmsmq.admin.account_names import Accounts, mapped, unknown
 from openmsmq.admin.comparing import Comparison, compare
-from openmsmq.admin.definitions import Document, definition_of
+from openmsmq.admin.definitions import Document, definitions_of_queues
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
@@ -115,15 +115,12 @@ def _definitions(qm: QueueManager, queues: tuple[str, ...], accounts: Accounts) 
     """Return the definitions of the other machine's private queues, with accounts of this machine. Raises
     ClickException.
     """
-    found = []
-    for name in queues:
-        if ";" in name or not path_of(name).lower().startswith(".\\private$\\"):
-            continue  # journals and dead-letter queues come with their queues or always exist
-        try:
-            found.append(mapped(definition_of(qm, path_of(name), {}), accounts))
-        except DefinitionsError as error:
-            raise click.ClickException(str(error)) from None
-    return found
+    paths = [path_of(name) for name in queues if ";" not in name]
+    private = [path for path in paths if path.lower().startswith(".\\private$\\")]  # others always exist
+    try:
+        return [mapped(queue, accounts) for queue in definitions_of_queues(qm, private, {})]
+    except DefinitionsError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _check_accounts(queues: list[Document]) -> None:

@@ -22,7 +22,7 @@ from openmsmq.cli.numbers import COUNT, LIFETIME
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.cli.selecting import SelectionOptions, criteria_options, perform, selection_options
 from openmsmq.cli.showing import show_message
-from openmsmq.client.calls import UNANSWERED
+from openmsmq.client.arguments import COUNTS
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.reasons import reason_of
@@ -189,16 +189,16 @@ def journal() -> None:
 def journal_list(qm: QueueManager, as_json: bool) -> None:
     """List journals that contain messages. Exit code 1 if you may not see one of them; the others are listed."""
     rows, refused = [], []
-    for name in (None, *sorted(qm.queues())):
-        try:
-            counts = qm.counts(path_of("journal") if name is None else name)
-        except UNANSWERED:
-            raise
-        except QueueNotFound:  # deleted in the meantime
+    names = [None, *sorted(qm.queues())]
+    found = qm.management_of_each((path_of("journal") if name is None else name for name in names), *COUNTS)
+    for name, counts in zip(names, found, strict=True):
+        if isinstance(counts, QueueNotFound):  # deleted in the meantime
             continue
-        except MsmqError as error:
-            refused.append(f"{name or 'journal'} ({error.name})")
+        if isinstance(counts, MsmqError):
+            refused.append(f"{name or 'journal'} ({counts.name})")
             continue
+        if isinstance(counts, Exception):
+            raise counts
         messages = counts["message_count" if name is None else "journal_message_count"]
         if messages:
             size = counts["bytes_in_queue" if name is None else "bytes_in_journal"]

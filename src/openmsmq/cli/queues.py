@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -14,7 +15,6 @@ from openmsmq.cli.connection import connected
 from openmsmq.cli.derived import add_commands
 from openmsmq.cli.output import dry_run_option, json_option, management_rows, print_json, print_table, report
 from openmsmq.client.arguments import COUNTS
-from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import INFINITE
@@ -59,8 +59,9 @@ def list_(qm: QueueManager, as_json: bool) -> None:
     """
     active = qm.management(None, "active_queues")["active_queues"]
     connectors = sorted(name for name in active if name.startswith("CONNECTOR="))
-    public = sorted(_public(qm, name) for name in active if name.startswith("PUBLIC="))
-    rows = [{"path_name": name, **_counts(qm, name)} for name in [*sorted(qm.queues()), *public, *connectors]]
+    public = sorted(_paths(qm, [name for name in active if name.startswith("PUBLIC=")]))
+    names = [*sorted(qm.queues()), *public, *connectors]
+    rows = [{"path_name": name, **counts} for name, counts in zip(names, _counts(qm, names), strict=True)]
     if as_json:
         for row in rows:
             print_json(row)
@@ -72,38 +73,41 @@ def _figure(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _public(qm: QueueManager, name: str) -> str:
-    """Return the path name of a public queue, or its format name if this caller may not read it."""
-    try:
-        return str(qm.management(name)["path_name"] or name)
-    except UNANSWERED:
-        raise
-    except MsmqError:
-        return name
+def _paths(qm: QueueManager, names: list[str]) -> list[str]:
+    """Return the path names of public queues; the format name of one that this caller may not read."""
+    found = qm.management_of_each(names, "path_name")
+    return [name if isinstance(each, Exception) else each["path_name"] or name
+            for name, each in zip(names, found, strict=True)]  # fmt: skip
 
 
-def _counts(qm: QueueManager, name: str) -> dict[str, Any]:
-    """Return the counts of a queue and of its subqueues, and `error`: empty, or why the server refuses them to this
-    caller.
+def _counts(qm: QueueManager, names: list[str]) -> list[dict[str, Any]]:
+    """Return the counts of each queue and of its subqueues, and `error`: empty, or why the server refuses them to this
+    caller. The number of messages in subqueues is None if the server does not support subqueues.
     """
-    try:
-        counts = qm.counts(name)
-        return {**counts, "subqueue_messages": _in_subqueues(qm, name), "error": ""}
-    except UNANSWERED:
-        raise
-    except MsmqError as error:  # one queue refuses or was deleted in the meantime; the others are not affected
-        return {"error": error.name}
+    found = qm.management_of_each(names, *COUNTS, "subqueue_names")
+    older = [name for name, each in zip(names, found, strict=True) if _is_unknown_property(each)]
+    again = iter(qm.management_of_each(older, *COUNTS))
+    found = [next(again) if _is_unknown_property(each) else each for each in found]
+    inside = [f"{name};{subqueue}" for name, each in zip(names, found, strict=True) if not isinstance(each, Exception)
+              for subqueue in each.get("subqueue_names") or ()]  # fmt: skip
+    messages = {name: 0 if isinstance(each, Exception) else each["message_count"]
+                for name, each in zip(inside, qm.management_of_each(inside, "message_count"), strict=True)}  # fmt: skip
+    return [_row(name, each, messages) for name, each in zip(names, found, strict=True)]
 
 
-def _in_subqueues(qm: QueueManager, name: str) -> int | None:
-    """Return the number of messages in all subqueues of a queue; None if the server does not support subqueues."""
-    try:
-        names = qm.subqueues(name)
-    except MsmqError as error:
-        if error.hresult != HResult.MQ_ERROR_ILLEGAL_PROPID:
-            raise
-        return None
-    return sum(qm.counts(f"{name};{each}")["message_count"] for each in names)
+def _is_unknown_property(answer: dict[str, Any] | Exception) -> bool:
+    """Whether the server does not know the properties of subqueues."""
+    return isinstance(answer, MsmqError) and answer.hresult == HResult.MQ_ERROR_ILLEGAL_PROPID
+
+
+def _row(name: str, found: dict[str, Any] | Exception, messages: Mapping[str, int]) -> dict[str, Any]:
+    if isinstance(found, MsmqError):  # the queue refuses or was deleted in the meantime; the others are not affected
+        return {"error": found.name}
+    if isinstance(found, Exception):
+        raise found
+    counts, subqueues = {count: found[count] for count in COUNTS}, found.get("subqueue_names")
+    held = None if subqueues is None else sum(messages[f"{name};{each}"] for each in subqueues)
+    return {**counts, "subqueue_messages": held, "error": ""}
 
 
 @queue.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -224,15 +224,15 @@ def act(name: str | None, action: str) -> Steps[None]:
     )  # fmt: skip
 
 
-def outgoing() -> Steps[list[dict[str, Any]]]:
-    """Return the management properties of active outgoing queues; MS-MQMR lists no others (3.1.4.1)."""
+def outgoing_of(active: Iterable[dict[str, Any] | Exception]) -> list[dict[str, Any]]:
+    """Return the outgoing queues among the management properties of active queues; MS-MQMR lists no others (3.1.4.1).
+    Raises the error of a queue unless it was deleted since it was listed."""
     found = []
-    for active in (yield from management(None, "active_queues"))["active_queues"]:
-        try:
-            properties = yield from management(active)
-        except QueueNotFound:  # deleted since it was listed
-            continue
-        if properties["location"] == "REMOTE":
+    for properties in active:
+        if isinstance(properties, Exception):
+            if not isinstance(properties, QueueNotFound):
+                raise properties
+        elif properties["location"] == "REMOTE":
             found.append(properties)
     return found
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final, Generic
 
-from openmsmq.client.calls import Steps, T
+from openmsmq.client.calls import UNANSWERED, Steps, T
 from openmsmq.model.errors import MsmqError
 
 WINDOW: Final = 64  # default number of concurrent operations
+_READS: Final = 16  # concurrent reads: more are hardly faster, and other connections wait longer
 _MOST_BYTES: Final = 1 << 20  # maximum bytes of all concurrent operations; a larger operation runs alone
 
 
@@ -78,6 +79,14 @@ class Pipeline(Generic[T]):
         del self._sizes[index]
         self.errors[index] = error
 
+    def answers(self) -> list[T]:
+        """Return the results of a pipeline of reads. Raises the error that ended it."""
+        for error in self.errors.values():
+            raise error
+        if self._failure is not None:
+            raise self._failure
+        return [each for each in self.results if each is not None]
+
     def outcome(self, text: Callable[[T], str]) -> list[str]:
         """Return the results as text. Raises MessagesNotSent, or the exception of the iterator of the program."""
         shown = [None if result is None else text(result) for result in self.results]
@@ -93,3 +102,18 @@ def pipeline(work: Generator[tuple[Steps[T], int], None, None], window: int) -> 
     if window < 1:
         raise ValueError(f"window is {window}, allowed: 1 or more")
     return Pipeline(work, window)
+
+
+def pipeline_of_reads(reads: Iterable[Steps[T]]) -> Pipeline[T | Exception]:
+    """Return a pipeline whose operations are independent reads: the error of a read is its result, and the other reads
+    are done. Errors of the connection end the pipeline."""
+    return Pipeline(((_read(steps), 0) for steps in reads), _READS)
+
+
+def _read(steps: Steps[T]) -> Steps[T | Exception]:
+    try:
+        return (yield from steps)
+    except UNANSWERED:
+        raise
+    except Exception as error:
+        return error

@@ -5,6 +5,7 @@ Generated from asynchronous/manager.py by tools/sync_client.py; never edited.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Unpack
 
@@ -13,8 +14,10 @@ from msrpc.rpc.pdu import AuthLevel
 from msrpc.rpc.sockets import DEAD_PEER
 from openmsmq.client import operations as o
 from openmsmq.client.arguments import ALL_SECURITY, COUNTS, STANDARD_PORT, credentials_of
+from openmsmq.client.calls import Steps, T
 from openmsmq.client.open_queue import AccessWord, ProtocolWord
 from openmsmq.client.participants import OUTCOMES, Participant
+from openmsmq.client.pipelining import pipeline_of_reads
 from openmsmq.client.pool import Pool
 from openmsmq.client.properties import NewQueueProperties, QueuePropertyName
 from openmsmq.client.retrying import RECONNECT
@@ -154,9 +157,28 @@ class QueueManager(Closing):
         the machine: the named ones, or all. A property without a value is None."""
         return self._session.pool.run(o.management(name, *wanted))
 
+    def management_of_each(self, names: Iterable[str], *wanted: str) -> list[dict[str, Any] | Exception]:
+        """Return what `management` returns for each of these queues, or the error that it raises for it. Many calls are
+        sent at once, so that this takes much less time than a call of `management` for each queue."""
+        return self._each(o.management(name, *wanted) for name in names)
+
+    def properties_of_each(self, names: Iterable[str], *wanted: QueuePropertyName) -> list[dict[str, Any] | Exception]:
+        """Return what `properties` returns for each of these queues, or the error; see `management_of_each`."""
+        return self._each(o.get_properties(name, wanted or tuple(o.PROPERTIES)) for name in names)
+
+    def security_of_each(self, names: Iterable[str], information: int = ALL_SECURITY) -> list[bytes | Exception]:
+        """Return what `security` returns for each of these queues, or the error; see `management_of_each`."""
+        return self._each(o.get_security(name, information) for name in names)
+
+    def _each(self, reads: Iterable[Steps[T]]) -> list[T | Exception]:
+        work = pipeline_of_reads(reads)
+        self._session.pool.run_all(work)
+        return work.answers()
+
     def outgoing(self) -> list[dict[str, Any]]:
         """Return the management properties of each outgoing queue that has messages or is open."""
-        return self._session.pool.run(o.outgoing())
+        active: list[str] = (self.management(None, "active_queues"))["active_queues"]
+        return o.outgoing_of(self.management_of_each(active))
 
     def pause(self, name: str) -> None:
         """Hold messages in the outgoing queue for a destination, until `resume` or a restart of the server. Like all
