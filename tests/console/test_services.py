@@ -77,3 +77,20 @@ def test_only_tokens_sealed_here_are_opened() -> None:
     for wrong in ("", "x", "é", text[:-1], text + "A", Seals().seal({"a": 1}), text.swapcase()):
         with pytest.raises(Problem):
             seals.open(wrong, "cursor")
+
+
+def test_rows_that_took_long_are_kept_for_longer() -> None:
+    link, now = SlowLink(), [0.0]
+    link.go.set()
+    rows, ask = rows_of(link, now), link.ask
+
+    def slow(operation: str, **values: Any) -> Future[Any]:
+        now[0] += 2.0  # seconds that the daemon needs
+        return ask(operation, **values)
+
+    link.ask = slow  # type: ignore[method-assign]
+    rows.of("a")
+    for at, newest, asked in ((2.5, False, 1), (11.5, False, 1), (11.6, True, 2), (13.7, True, 3), (26.0, False, 4)):
+        now[0] = at
+        rows.of("a", newest=newest)
+        assert len(link.asked) == asked, at

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from shlex import quote
@@ -16,7 +16,7 @@ from openmsmq import __version__
 from openmsmq.actions import by_http
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, doc
-from openmsmq.actions.limits import LARGEST_PAGE, PAGE
+from openmsmq.actions.limits import PAGE
 from openmsmq.actions.paging import Cursor, Next, cut
 from openmsmq.actions.site import ActionSite, DaemonCalls
 from openmsmq.actions.table import ActionCommand, ActionPlan, Always, Empty, Input, LineView, Output, Pages, action
@@ -29,12 +29,13 @@ from openmsmq.model.roles import Role
 from openmsmq.model.text import counted
 
 ANY_COUNT: Final = -1  # for commands, which ask for confirmation instead
+_MOST_ROWS: Final = 10_000  # in a page: each page sorts all queues
 _HERE: Final = ".\\"  # prefix of path names on the machine of the server
 
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 QueueName = Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
-Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Maximum number of rows.")]
+Limit = Annotated[int, Meta(ge=1, le=_MOST_ROWS, description="Maximum number of rows.")]
 Believed = Annotated[int, Meta(ge=0, description="Expected number of messages; any other number is refused.")]
 Label = Annotated[str, Meta(max_length=124), doc("Text for people, at most 124 characters.")]
 Quota = Annotated[Kilobytes | None, doc("Quota of the queue in kilobytes, if there is one.")]
@@ -253,13 +254,16 @@ def overview(site: ActionSite, given: Empty) -> Overview:
 
 @action(
     "queue.list", http="GET /queues", role=Role.MONITOR, statuses=(400,), place="daemon",
-    pages=Pages("queues", "limit", LARGEST_PAGE, "cursor"), commands=(ActionCommand("queue list", by_hand=_BY_RPC),),
+    pages=Pages("queues", "limit", _MOST_ROWS, "cursor"), commands=(ActionCommand("queue list", by_hand=_BY_RPC),),
 )  # fmt: skip
 def list_queues(site: ActionSite, given: ListQuery) -> QueueList:
     """List queues with filter, order and pages."""
     daemon = daemon_of(site)
     rows = daemon.queues()
     found = [row for row in rows if matches(row, given)]
+    if given.filter and not _has_named(found, given.filter.casefold()):  # perhaps the queue is new
+        rows = daemon.queues(newest=True)
+        found = [row for row in rows if matches(row, given)]
     field, descending = given.sort.lstrip("-"), given.sort.startswith("-")
 
     def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -271,6 +275,11 @@ def list_queues(site: ActionSite, given: ListQuery) -> QueueList:
         daemon, found, key, given.sort, given.limit, given.cursor, backwards=descending and field == "name"
     )
     return QueueList([queue_of(row) for row in page], len(found), len(rows), following, "openmsmq queue list")
+
+
+def _has_named(found: Sequence[Mapping[str, Any]], wanted: str) -> bool:
+    """Whether the rows have a queue of this name, or any queue if `wanted` is a pattern."""
+    return any("*" in wanted or "?" in wanted or row["name"].casefold().endswith(wanted) for row in found)
 
 
 def matches(row: Mapping[str, Any], query: ListQuery) -> bool:

@@ -39,8 +39,9 @@ class AccountNames(Protocol):
 class DaemonCalls(Protocol):
     """Operations that only the running daemon can do, as the caller."""
 
-    def queues(self) -> list[dict[str, Any]]:
-        """Return a row for each queue that the caller may see."""
+    def queues(self, *, newest: bool = False) -> list[dict[str, Any]]:
+        """Return a row for each queue that the caller may see. They may be some seconds old if there are very many;
+        with `newest`, they are at most a second old."""
 
     def queue(self, identifier: str) -> dict[str, Any]:
         """Return the row of a queue. Raises QueueNotFound, also if the caller may not see the queue."""

@@ -28,7 +28,7 @@ from openmsmq.admin.deadlines import TimedSocket
 
 SECONDS: Final = 70.0  # per request; the server's limit is 60
 _CONNECT_SECONDS: Final = 10.0
-_LARGEST: Final = 16 << 20  # maximum bytes of a response
+_LARGEST: Final = 128 << 20  # maximum bytes of a response: definitions of some 350,000 queues
 _LONGEST_DETAIL: Final = 500  # maximum characters of an error text
 _PREFIX: Final = "/api/v1"
 _END: Final = "-----END CERTIFICATE-----"

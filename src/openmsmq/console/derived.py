@@ -215,8 +215,8 @@ class ConsoleDaemon:
 
     asked: WebRequest
 
-    def queues(self) -> list[dict[str, Any]]:
-        return self.asked.services.rows.of(self.asked.caller.ticket)
+    def queues(self, *, newest: bool = False) -> list[dict[str, Any]]:
+        return self.asked.services.rows.of(self.asked.caller.ticket, newest=newest)
 
     def queue(self, identifier: str) -> dict[str, Any]:
         return self.asked.services.queue(self.asked.caller.ticket, identifier)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 import secrets
 import threading
 import time
@@ -29,6 +30,7 @@ from openmsmq.processes.link import DaemonLink
 
 T = TypeVar("T")
 _FRESH: Final = 1.0  # lifetime of cached rows in seconds, so that a page and its next one use the same rows
+_REST: Final = 5  # how many times longer than their listing rows are kept, if that is more
 _LINES: Final = msgspec.json.Decoder(dict[str, Any])
 #: Not Basic: browsers would ask for a password, keep it and send it automatically.
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="openmsmq"'}
@@ -86,34 +88,49 @@ class WebSettings:
         return Path(self.users_file)
 
 
+@dataclass(slots=True)
+class _KeptRows:
+    """Rows of a user: when they were requested, and until when they are kept: without limit while they are awaited."""
+
+    asked: float
+    until: float = math.inf
+    rows: Future[list[dict[str, Any]]] = field(default_factory=Future)
+
+
 class QueueRows:
-    """Rows of queues, per user, cached for a second. Concurrent requests wait for the same rows, so one user makes the
-    daemon list all queues at most once a second."""
+    """Rows of queues, per user, cached for a second, or longer if the daemon needs long to list them. Concurrent
+    requests wait for the same rows, so one user makes the daemon list all queues at most once a second, and not more
+    than a sixth of the time."""
 
     def __init__(self, link: DaemonLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link: Final = link
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
-        self._kept: dict[str, tuple[float, Future[list[dict[str, Any]]]]] = {}
+        self._kept: dict[str, _KeptRows] = {}
 
-    def of(self, ticket: str) -> list[dict[str, Any]]:
-        """Return the rows that the user of a ticket may see. Raises MsmqError."""
+    def of(self, ticket: str, *, newest: bool = False) -> list[dict[str, Any]]:
+        """Return the rows that the user of a ticket may see; with `newest`, rows that are at most a second old. Raises
+        MsmqError."""
         now = self._clock()
         with self._lock:
-            self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < _FRESH}
+            self._kept = {key: kept for key, kept in self._kept.items() if now < kept.until}
             known = self._kept.get(ticket)
-            if known is None:
-                rows: Future[list[dict[str, Any]]] = Future()
-                self._kept[ticket] = now, rows
+            if known is None or (newest and now - known.asked >= _FRESH and known.rows.done()):
+                mine = self._kept[ticket] = _KeptRows(now)
+                known = None
         if known is not None:
-            return known[1].result()
+            return known.rows.result()
         try:
             _, data = self._link.ask("queues", ticket=ticket).result()
-            rows.set_result(_LINES.decode_lines(bytes(data)))
+            rows = _LINES.decode_lines(bytes(data))
         except BaseException as error:
             self.forget(ticket)
-            rows.set_exception(error)
-        return rows.result()
+            mine.rows.set_exception(error)
+        else:
+            ended = self._clock()
+            mine.until = max(now + _FRESH, ended + _REST * (ended - now))
+            mine.rows.set_result(rows)
+        return mine.rows.result()
 
     def forget(self, ticket: str) -> None:
         """Drop the cached rows, because the user has changed something."""
