@@ -304,3 +304,11 @@ def test_queues_are_named_as_people_name_them(said: str, found: str) -> None:
         assert pattern is ("*" in said or "?" in said)
         with pytest.raises(ApiNotFound, match="there is no queue other"):
             queue_named(api, "other")
+
+
+def test_a_request_that_the_server_would_refuse_for_its_size_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_requests, "MOST_BYTES", 1000)
+    with served(document(NONE)) as server, HttpRequests(server.url, WHO) as http:
+        with pytest.raises(ApiError, match="has 1,010 bytes, allowed: 1,000; make it in parts, or by a command "):
+            http.ask("POST", "/definitions", body={"a": "b" * 1001})
+        assert not server.requests

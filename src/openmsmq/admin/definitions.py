@@ -127,12 +127,20 @@ def definitions_of_queues(qm: QueueManager, paths: Sequence[str], names: Mapping
     If the caller may not see a queue, or if it was deleted meanwhile: only its name and `unreadable`."""
     values = qm.properties_of_each(paths, *DEFINED)
     seen = [path for path, value in zip(paths, values, strict=True) if not isinstance(value, Exception)]
-    security = dict(zip(seen, qm.security_of_each(seen), strict=True))
+    rights: dict[bytes, Document] = {}  # many queues have the same descriptor
+    security: dict[str, Document] = {}
+    for path, descriptor in zip(seen, qm.security_of_each(seen), strict=True):
+        if isinstance(descriptor, Exception):
+            security[path] = _unreadable(path, descriptor)
+        else:
+            if descriptor not in rights:
+                rights[descriptor] = _rights_in(path, descriptor, names)
+            security[path] = rights[descriptor]
     return [
-        {"name": _short(path), **_unreadable(path, value)} if isinstance(value, Exception)
-        else {"name": _short(path), **_plain(value), **_rights_in(path, security[path], names)}
+        {"name": _short(path)}
+        | (_unreadable(path, value) if isinstance(value, Exception) else _plain(value) | security[path])
         for path, value in zip(paths, values, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _unreadable(path: str, error: Exception) -> Document:
@@ -142,9 +150,7 @@ def _unreadable(path: str, error: Exception) -> Document:
     return {"unreadable": type(error).__name__}
 
 
-def _rights_in(path: str, security: bytes | Exception, names: Mapping[str, str]) -> Document:
-    if isinstance(security, Exception):
-        return _unreadable(path, security)
+def _rights_in(path: str, security: bytes, names: Mapping[str, str]) -> Document:
     try:
         return _rights(SecurityDescriptor.parse(security), names, QUEUE_RIGHTS)
     except Exception as error:

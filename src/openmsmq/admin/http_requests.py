@@ -28,6 +28,8 @@ from openmsmq.admin.deadlines import TimedSocket
 
 SECONDS: Final = 70.0  # per request; the server's limit is 60
 _CONNECT_SECONDS: Final = 10.0
+#: Maximum bytes of a request: a message of 4 MiB in base64, and its properties.
+MOST_BYTES: Final = 6 << 20
 _LARGEST: Final = 128 << 20  # maximum bytes of a response: definitions of some 350,000 queues
 _LONGEST_DETAIL: Final = 500  # maximum characters of an error text
 _PREFIX: Final = "/api/v1"
@@ -135,15 +137,21 @@ class HttpRequests:
         target = f"{self._path}{_PREFIX}{path}" + (f"?{urlencode(query)}" if query else "")
         if method != "GET":
             self.close()  # new connection: the server may have closed this one, and changes are not retried
+        data = None if body is None else json.dumps(body).encode()
+        if data is not None and len(data) > MOST_BYTES:  # the server would reset the connection
+            raise ApiError(
+                f"{self.url}: the request has {len(data):,} bytes, allowed: {MOST_BYTES:,}; make it in parts, or by a "
+                "command without --url"
+            )
         kept = self._connection.sock is not None
         try:
             try:
-                status, kind, answer = self._exchange(method, target, body)
+                status, kind, answer = self._exchange(method, target, data)
             except ConnectionError:
                 self.close()
                 if not kept:
                     raise
-                status, kind, answer = self._exchange(method, target, body)  # the server had closed an idle connection
+                status, kind, answer = self._exchange(method, target, data)  # the server had closed an idle connection
         except TimeoutError:
             self.close()
             raise ApiTimeout(f"{self.url} has not answered within {self._seconds:g} s") from None
@@ -168,7 +176,7 @@ class HttpRequests:
             raise self._stranger(f"the response to {path} is not a JSON object")
         return document
 
-    def _exchange(self, method: str, target: str, document: Mapping[str, Any] | None) -> tuple[int, str, bytes]:
+    def _exchange(self, method: str, target: str, data: bytes | None) -> tuple[int, str, bytes]:
         """Send a request; return status, media type and body. Raises OSError, HTTPException."""
         connection = self._connection
         deadline = time.monotonic() + self._seconds
@@ -178,11 +186,11 @@ class HttpRequests:
                 cast("Any", TimedSocket(sock, deadline)), *given, **named
             ),
         )
-        if document is None:
+        if data is None:
             connection.request(method, target, headers=self._headers)
         else:
             headers = {**self._headers, "Content-Type": "application/json"}
-            connection.request(method, target, json.dumps(document).encode(), headers)
+            connection.request(method, target, data, headers)
         response = connection.getresponse()
         body = response.read(_LARGEST + 1)
         if len(body) > _LARGEST:

@@ -130,7 +130,8 @@ class Web:
                 async for part in request.stream():
                     size += len(part)
                     if size > BODY:
-                        raise Problem(413, f"the body exceeds {BODY} bytes", headers={"Connection": "close"})
+                        raise Problem(413, f"the body exceeds {BODY} bytes: send it in parts",
+                                      headers={"Connection": "close"})  # fmt: skip
                     parts.append(part)
         except TimeoutError:
             raise Problem(408, f"the body was not received within {BODY_SECONDS:.0f} s",

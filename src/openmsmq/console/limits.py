@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-BODY: Final = 6 << 20  # bytes of a request: a message of 4 MiB in base64, and its properties
+from openmsmq.admin.http_requests import MOST_BYTES
+
+BODY: Final = MOST_BYTES  # of a request
 CONNECTIONS: Final = 256
 CONNECTIONS_PER_PEER: Final = 64
 HEADERS: Final = 32 << 10  # bytes of request line and headers
