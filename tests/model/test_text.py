@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from openmsmq.admin.json_bytes import json_bytes
 from openmsmq.model.errors import QueueNotFound
-from openmsmq.model.text import as_unicode, counted, json_line, printable, printable_json
+from openmsmq.model.text import as_unicode, counted, json_line, printable, printable_json, some_of
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\u2066\u200b\u200f\u2028\u2029\ud800\x7f\r\nid: forged"
 _DANGEROUS = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn", "Co"}
@@ -80,3 +80,9 @@ def test_an_error_message_is_one_line_whatever_its_detail_holds():
 )  # fmt: skip
 def test_counts_have_singular_and_plural(given: tuple[Any, ...], text: str) -> None:
     assert counted(*given) == text
+
+
+def test_very_many_names_make_no_long_text() -> None:
+    assert some_of(["a", "b"]) == "a, b" and some_of([]) == ""
+    names = dict.fromkeys(f"q{number}" for number in range(98_990))
+    assert some_of(names, 3) == "q0, q1, q2 and 98,987 more" and len(some_of(names)) < 100

@@ -27,7 +27,7 @@ from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import MsmqError, QueueNotFound
 from openmsmq.model.reasons import reason_of
 from openmsmq.model.remedies import for_terminal
-from openmsmq.model.text import counted, time_text
+from openmsmq.model.text import counted, some_of, time_text
 
 _queue_option = click.option(
     "--queue", help="Dead-letter queue: deadletter or xactdeadletter (default: both).", metavar="NAME"
@@ -211,7 +211,7 @@ def journal_list(qm: QueueManager, as_json: bool) -> None:
     elif not refused:
         echo("the journals are empty")
     if refused:
-        raise click.ClickException(f"not shown: {', '.join(refused)}")
+        raise click.ClickException(f"not shown: {some_of(refused)}")
 
 
 @journal.command("show")

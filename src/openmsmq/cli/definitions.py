@@ -30,7 +30,7 @@ from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.connection import Address, connect, level_option, server_options
 from openmsmq.cli.output import echo, json_option, output_file, print_json
 from openmsmq.cli.places import Actions, AdminTarget, http_options
-from openmsmq.model.text import counted, printable_json
+from openmsmq.model.text import counted, printable_json, some_of
 
 _local = click.option(
     "--local",
@@ -97,7 +97,7 @@ def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> Non
         echo(f"wrote {file}", err=True)
     if missing := unreadable(document):
         raise click.ClickException(
-            f"incomplete: you may not read {counted(len(missing), 'queue')}, or their permissions: {', '.join(missing)}"
+            f"incomplete: you may not read {counted(len(missing), 'queue')}, or their permissions: {some_of(missing)}"
         )
 
 

@@ -21,7 +21,7 @@ from openmsmq.cli.connection import Address, connect, is_here, level_option, ser
 from openmsmq.cli.numbers import COUNT, INTERVAL
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
-from openmsmq.model.text import counted, duration_text
+from openmsmq.model.text import counted, duration_text, some_of
 
 _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "in 5 min", "waiting", "bytes", "journal", "first is",
             "state")  # fmt: skip
@@ -130,9 +130,8 @@ def _footer(shown: int, known: int, left_out: Mapping[str, str]) -> str:
 
 
 def _left_out(queues: Mapping[str, str]) -> str:
-    reasons, names = ", ".join(sorted(set(queues.values()))), ", ".join(sorted(queues)[:3])
-    more = ", …" if len(queues) > 3 else ""
-    return f"{counted(len(queues), 'queue')} not shown to this user ({reasons}): {names}{more}"
+    reasons = ", ".join(sorted(set(queues.values())))
+    return f"{counted(len(queues), 'queue')} not shown to this user ({reasons}): {some_of(sorted(queues), 3)}"
 
 
 def _is_used(row: QueueRates) -> bool:

@@ -5,7 +5,7 @@ The server processes them in batches. `Pool.run_all` and `Runner.run_all` do the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from msrpc.text import is_visible, printable
 
 __all__ = [
-    "as_unicode", "counted", "duration_text", "is_visible", "json_line", "printable", "printable_json", "time_text",
+    "as_unicode", "counted", "duration_text", "is_visible", "json_line", "printable", "printable_json", "some_of",
+    "time_text",
 ]  # fmt: skip
 
 
@@ -38,6 +41,12 @@ def printable_json(value: Any, default: Any = None, indent: int | None = None) -
 def counted(number: int, one: str, many: str = "") -> str:
     """Return a number with its noun: `1 message`, `1,200 messages`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def some_of(names: Collection[str], most: int = 10) -> str:
+    """Return the first names, and how many more there are: `a, b and 2,000 more`."""
+    shown = ", ".join(islice(names, most))
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
 _UNITS = ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s"))
