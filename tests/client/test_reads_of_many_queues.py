@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 import openmsmq.aio
-from openmsmq.admin.definitions import export
+from openmsmq.admin.definitions import export, queues_in
 from openmsmq.admin.overview import ByProtocols
 from openmsmq.client.pool import Pool
+from openmsmq.client.sync import QueueManager
 from openmsmq.model.errors import QueueNotFound
 
 NAMES = [f"many{number:02d}" for number in range(40)]
@@ -61,3 +62,17 @@ def test_exports_and_samples_make_no_call_for_each_queue(qm, one_by_one):
     assert all("permissions" in queue for queue in document["queues"])
     assert sum(name.partition("private$\\")[2] in NAMES for name in ByProtocols(qm).sample()) == len(NAMES)
     assert len(one_by_one) == 3  # the names, twice, and the active queues
+
+
+def test_only_the_queues_of_a_document_are_read(qm, monkeypatch):
+    read, each = [], QueueManager._each
+
+    def counted(self, reads):
+        read.append(found := each(self, reads))
+        return found
+
+    monkeypatch.setattr(QueueManager, "_each", counted)
+    document = {"format": 1, "queues": [{"name": name.upper()} for name in (*NAMES[:2], "new")]}
+    found = {queue["name"]: queue for queue in export(qm, {}, only=queues_in(document))["queues"]}
+    assert [len(answers) for answers in read] == [2, 2]
+    assert found.keys() >= set(NAMES) and found[NAMES[2]] == {"name": NAMES[2]} and "label" in found[NAMES[0]]

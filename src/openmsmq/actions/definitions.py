@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,7 @@ from openmsmq.actions.fields import CommandText, doc
 from openmsmq.actions.machine import machine_guard
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, ActionPlan, DryRunAt, Input, Output, action
-from openmsmq.admin.definitions import DONE, LEFT, UNREADABLE, Document, apply, export, plan, unreadable
+from openmsmq.admin.definitions import DONE, LEFT, UNREADABLE, Document, apply, export, plan, queues_in, unreadable
 from openmsmq.admin.definitions_schema import DefinitionsError
 from openmsmq.admin.guards import Guard
 from openmsmq.admin.permissions import sid_for
@@ -83,12 +84,15 @@ class _Local:
     caller: str
 
 
-def definitions_of(site: ActionSite, *, local: bool, secrets: bool = False) -> Document:
-    """Return the document of a queue manager; `secrets` includes password hashes. Raises MsmqError, `UNREADABLE`."""
+def definitions_of(
+    site: ActionSite, *, local: bool, secrets: bool = False, only: Container[str] | None = None
+) -> Document:
+    """Return the document of a queue manager; `secrets` includes password hashes. Of queues that are not in `only`, it
+    has only the names. Raises MsmqError, `UNREADABLE`."""
     names = site.accounts.names()
     if not local:
-        return export(site.manager, names)
-    return export(site.manager, names, _local(site), settings_in_force(site.data_dir), secrets=secrets)
+        return export(site.manager, names, only=only)
+    return export(site.manager, names, _local(site), settings_in_force(site.data_dir), secrets=secrets, only=only)
 
 
 @action(
@@ -123,7 +127,7 @@ def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPla
     If a step fails, the others are still done; the response is then a problem with the results of all steps as `steps`.
     """
     try:
-        here = definitions_of(site, local=given.local)
+        here = definitions_of(site, local=given.local, only=queues_in(given.document))
         local = _local(site) if given.local else None
         steps = plan(site.manager, given.document, here, lambda who: _sid(site, who, local), local)
     except DefinitionsError as error:

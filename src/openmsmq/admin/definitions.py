@@ -8,7 +8,7 @@ Rights are words with account names, because SIDs of users differ between machin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -91,11 +91,15 @@ class Local(Protocol):
 
 def export(
     qm: QueueManager, names: Mapping[str, str], local: Local | None = None, settings: Mapping[str, Any] | None = None,
-    *, secrets: bool = False,
+    *, secrets: bool = False, only: Container[str] | None = None,
 ) -> Document:  # fmt: skip
     """Return the document of a queue manager. `names`: SID -> name. Without `secrets`, password hashes, which are
-    equivalent to passwords, are left out. Raises MsmqError, UsersFileError."""
-    document: Document = {"format": FORMAT, "queues": definitions_of_queues(qm, _sorted(qm.queues()), names)}
+    equivalent to passwords, are left out. `only`: names of queues in lower case; of the other queues, the document has
+    only the names. Raises MsmqError, UsersFileError."""
+    paths = _sorted(qm.queues())
+    whole = [path for path in paths if only is None or _short(path).lower() in only]
+    found = dict(zip(whole, definitions_of_queues(qm, whole, names), strict=True))
+    document: Document = {"format": FORMAT, "queues": [found.get(path, {"name": _short(path)}) for path in paths]}
     if local is not None:
         document["machine"] = _rights(local.machine.read(), names, MACHINE_RIGHTS)
         document["groups"] = [
@@ -110,6 +114,11 @@ def export(
     if settings is not None:
         document["settings"] = dict(sorted(settings.items()))
     return document
+
+
+def queues_in(document: Any) -> frozenset[str]:
+    """Return the names of the queues in a document, in lower case. Raises DefinitionsError for an invalid document."""
+    return frozenset(queue["name"].lower() for queue in parse(document).get("queues", []))
 
 
 def _sorted(paths: list[str]) -> list[str]:
