@@ -10,10 +10,19 @@ from uuid import UUID
 import pytest
 
 from openmsmq.accounts.users import UsersFile
-from openmsmq.admin.definitions import LEFT, Document, apply, definitions_of_queues, plan
+from openmsmq.admin.definitions import (
+    DONE,
+    LEFT,
+    DefinitionChange,
+    Document,
+    apply,
+    apply_all,
+    definitions_of_queues,
+    plan,
+)
 from openmsmq.admin.definitions_schema import DefinitionsError
 from openmsmq.model.constants import SecurityInformation
-from openmsmq.model.errors import AccessDenied
+from openmsmq.model.errors import AccessDenied, RpcConnectionError
 from openmsmq.model.sddl import from_sddl, to_sddl
 from openmsmq.model.security import SecurityDescriptor
 
@@ -211,3 +220,20 @@ def test_an_unknown_account_is_an_error_before_any_step(wanted: dict[str, Any]) 
     with pytest.raises(DefinitionsError, match="queue q: there is no account nobody"):
         planned(qm, **wanted)
     assert qm.changes == []
+
+
+def test_no_step_is_tried_after_one_that_the_server_did_not_answer() -> None:
+    tried: list[str] = []
+
+    def step(name: str, error: Exception | None = None) -> DefinitionChange:
+        def change() -> None:
+            tried.append(name)
+            if error is not None:
+                raise error
+
+        return DefinitionChange(name, change)
+
+    steps = [step("a"), step("b", AccessDenied(detail="no")), step("c", RpcConnectionError("gone")), step("d")]
+    results = list(apply_all([*steps, DefinitionChange("e", None)]))
+    assert tried == ["a", "b", "c"] and results[0] == DONE and results[4] == LEFT
+    assert "gone" in results[2] and results[3].startswith("failed: not tried")

@@ -12,7 +12,7 @@ from openmsmq.actions.fields import CommandText, doc
 from openmsmq.actions.machine import machine_guard
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, ActionPlan, DryRunAt, Input, Output, action
-from openmsmq.admin.definitions import DONE, LEFT, UNREADABLE, Document, apply, export, plan, queues_in, unreadable
+from openmsmq.admin.definitions import DONE, LEFT, UNREADABLE, Document, apply_all, export, plan, queues_in, unreadable
 from openmsmq.admin.definitions_schema import DefinitionsError
 from openmsmq.admin.guards import Guard
 from openmsmq.admin.permissions import sid_for
@@ -144,7 +144,8 @@ def import_definitions(site: ActionSite, given: DefinitionsRequest) -> ActionPla
     def carry_out() -> Imported:
         if site.daemon is not None:  # without the HTTP process, the daemon records each step
             site.record("definitions.import", "machine", site.machine, count=can)
-        done = [DoneStep(step.said, apply(step)) for step in steps]
+        results = zip(steps, apply_all(steps), strict=True)
+        done = [DoneStep(step.said, result) for step, result in results]
         if site.daemon is not None:
             site.daemon.changed()
         wrong = [f"{step.said}: {step.result}" for step in done if step.result not in (DONE, LEFT)]

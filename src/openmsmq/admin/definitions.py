@@ -8,7 +8,7 @@ Rights are words with account names, because SIDs of users differ between machin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -18,6 +18,7 @@ from openmsmq.accounts.users import UsersFile, UsersFileError
 from openmsmq.admin import permissions
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError, parse, parse_entry
 from openmsmq.admin.guards import Guard, QueueGuard
+from openmsmq.client.calls import UNANSWERED
 from openmsmq.client.sync import QueueManager
 from openmsmq.files.private import PrivateFileError
 from openmsmq.model.constants import SecurityInformation
@@ -57,13 +58,27 @@ DONE: Final = "done"
 LEFT: Final = "left"
 
 
+def apply_all(steps: Iterable[DefinitionChange]) -> Iterator[str]:
+    """Apply the steps and yield the result of each. After a step that the server did not answer, no others are tried,
+    because each would wait for a new connection."""
+    lost = ""
+    for step in steps:
+        try:
+            yield apply(step) if step.apply is None or not lost else lost
+        except UNANSWERED as error:
+            yield f"failed: {error}"
+            lost = "failed: not tried, because the server did not answer an earlier step"
+
+
 def apply(step: DefinitionChange) -> str:
     """Apply a step. Returns `done`, `left` or an error text. Unexpected exceptions are also returned as text, so that
-    the other steps can continue."""
+    the other steps can continue. Raises `UNANSWERED`."""
     if step.apply is None:
         return LEFT
     try:
         step.apply()
+    except UNANSWERED:
+        raise
     except (MsmqError, ValueError, *UNREADABLE) as error:
         return f"failed: {error}"
     except Exception as error:
