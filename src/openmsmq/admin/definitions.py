@@ -112,8 +112,8 @@ def export(
     equivalent to passwords, are left out. `only`: names of queues in lower case; of the other queues, the document has
     only the names. Raises MsmqError, UsersFileError."""
     paths = _sorted(qm.queues())
-    whole = [path for path in paths if only is None or _short(path).lower() in only]
-    found = dict(zip(whole, definitions_of_queues(qm, whole, names), strict=True))
+    read = [path for path in paths if only is None or _short(path).lower() in only]
+    found = dict(zip(read, definitions_of_queues(qm, read, names), strict=True))
     document: Document = {"format": FORMAT, "queues": [found.get(path, {"name": _short(path)}) for path in paths]}
     if local is not None:
         document["machine"] = _rights(local.machine.read(), names, MACHINE_RIGHTS)

@@ -245,6 +245,10 @@ _HINTS: dict[tuple[str, int], str] = {
     ("rpc_ACReceiveMessageEx", HResult.MQ_ERROR_ACCESS_DENIED): (
         "the queue's security descriptor, or the access with which it was opened, does not allow this read"
     ),
+    ("R_QMCreateObjectInternal", HResult.MQ_ERROR_INSUFFICIENT_RESOURCES): (
+        "the server has as many queues as it allows, in all or for this owner (settings max_queues and "
+        "max_queues_per_owner of openmsmq), or its disk is full; its log says which"
+    ),
     ("R_QMCreateObjectInternal", HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME): (
         'a private queue has the path name .\\private$\\NAME; not allowed in NAME: \\ ; + , " and control characters, '
         f"more than {MAXIMUM_QUEUE_NAME} characters"
