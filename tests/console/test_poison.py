@@ -262,21 +262,15 @@ def test_an_unreadable_queue_does_not_fail_an_export_and_is_named(
         def queues(self) -> list[str]:
             return [f"H\\private$\\{name}" for name in ("a", "bad", "z")]
 
-        def properties(self, path: str, *names: str) -> dict[str, Any]:
-            if part == "properties" and "bad" in path:
-                raise RuntimeError("poison")
-            return {"label": path}
+        def properties_of_each(self, paths: list[str], *names: str) -> list[dict[str, Any] | Exception]:
+            fails = part == "properties"
+            return [RuntimeError("poison") if fails and "bad" in path else {"label": path} for path in paths]
 
-    class FailingGuard:
-        def __init__(self, qm: Any, path: str) -> None:
-            self.path = path
+        def security_of_each(self, paths: list[str]) -> list[bytes | Exception]:
+            good = SecurityDescriptor(owner="S-1-5-18", dacl=()).pack()
+            fails = part == "rights"
+            return [RuntimeError("poison") if fails and "bad" in path else good for path in paths]
 
-        def read(self) -> SecurityDescriptor:
-            if part == "rights" and "bad" in self.path:
-                raise RuntimeError("poison")
-            return SecurityDescriptor(owner="S-1-5-18", dacl=())
-
-    monkeypatch.setattr(definitions, "QueueGuard", FailingGuard)
     document = definitions.export(Queues(), {})  # type: ignore[arg-type]
     assert [queue["name"] for queue in document["queues"]] == ["a", "bad", "z"]
     assert definitions.unreadable(document) == ["bad"] and "poison" in caplog.text

@@ -16,7 +16,7 @@ from openmsmq import __version__
 from openmsmq.actions import by_http
 from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import CommandText, EpochSeconds, QueueText, Text, doc
-from openmsmq.actions.limits import PAGE
+from openmsmq.actions.limits import LARGEST_PAGE, PAGE
 from openmsmq.actions.paging import Cursor, Next, cut
 from openmsmq.actions.site import ActionSite, DaemonCalls
 from openmsmq.actions.table import ActionCommand, ActionPlan, Always, Empty, Input, LineView, Output, Pages, action
@@ -35,7 +35,7 @@ _HERE: Final = ".\\"  # prefix of path names on the machine of the server
 Kind = Literal["queue", "subqueue", "journal", "deadletter", "outgoing", "connector"]
 Kilobytes = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 QueueName = Annotated[str, doc("Name of the queue.", r"mq1\private$\orders")]
-Limit = Annotated[int, Meta(ge=1, le=_MOST_ROWS, description="Maximum number of rows.")]
+Limit = Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="Maximum number of rows.")]
 Believed = Annotated[int, Meta(ge=0, description="Expected number of messages; any other number is refused.")]
 Label = Annotated[str, Meta(max_length=124), doc("Text for people, at most 124 characters.")]
 Quota = Annotated[Kilobytes | None, doc("Quota of the queue in kilobytes, if there is one.")]
@@ -131,7 +131,7 @@ class ListQuery(Input, frozen=True):
         Literal["name", "-name", "messages", "-messages", "bytes", "-bytes", "waiting", "-waiting", "grown", "-grown"],
         doc("Order; with a minus sign, the largest first."),
     ] = "name"
-    limit: Limit = PAGE
+    limit: Annotated[int, Meta(ge=1, le=_MOST_ROWS, description="Maximum number of rows.")] = PAGE
     cursor: Cursor = None
 
 

@@ -122,7 +122,9 @@ class Calls:
             remote_read_security=configuration.remote_read_security,
             directory=context.directory,
             message_security=MessageSecurity(
-                context.manager.machine.identifier, protections.arrival, protections.internal,
+                context.manager.machine.identifier,
+                protections.arrival,
+                protections.internal,
                 context.manager.machine.computer_name,
             ),
             public_queues=PublicQueues(
