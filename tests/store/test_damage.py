@@ -345,7 +345,7 @@ def test_each_missing_segment_is_reported_once() -> None:
         store.close()
     last = max(state.position // SEGMENT for state in survey(vfs, DIRECTORY).checkpoints)
     paths = [f"{DIRECTORY}/segment-{number:016x}" for number in (3, 4, last)]
-    for path in (*paths, *(f"{DIRECTORY}/segment-{number:016x}" for number in (last + 1, last + 2))):  # of no use yet
+    for path in (*paths, *(f"{DIRECTORY}/segment-{number:016x}" for number in (last + 1, last + 2))):  # unused so far
         vfs.names.pop(path, None)
     missing = [d.path for d in verify(DIRECTORY, vfs).damages if d.reason == "segment file is missing"]
     assert missing == paths
