@@ -1,7 +1,8 @@
-"""Wait for other processes and threads."""
+"""Wait for other processes, threads and tasks."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,3 +23,12 @@ def eventually(look: Callable[[], T], seconds: float = START) -> T:
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(pause)
         pause = min(1.3 * pause, _LONGEST)
+
+
+async def until(look: Callable[[], object], seconds: float = START) -> None:
+    """Let other tasks run until `look` returns true; fail if it does not in time."""
+    deadline, pause = time.monotonic() + seconds, 0.0  # at first, tasks that are ready run without a pause
+    while not look():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(pause)
+        pause = min(pause + 0.001, _LONGEST)

@@ -1,12 +1,10 @@
-"""The RemoteRead client against a running daemon, with threads and asyncio."""
+"""The RemoteRead client against a running daemon, with threads; test_remote_read_tasks.py has asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import threading
-import time
-from contextlib import aclosing
 from uuid import UUID
 
 import pytest
@@ -450,131 +448,6 @@ def test_a_message_received_in_a_transaction_is_rejected(qm, service):
     with qm.open("DIRECT=OS:.\\system$;DEADXACT") as dead:
         message = dead.receive(0)
         assert (message.decode(), message.message_class) == ("a", 0xC004)
-
-
-# -- asyncio -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_asyncio_client_reads_in_two_phases(service, qm, queue):
-    async def program():
-        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
-            async with await manager.open(queue) as opened:
-                assert opened.protocol == "remoteread"
-                put(qm, queue, *range(6), correlation_identifier=CORRELATION)
-                assert (await opened.receive(0)).decode() == 0
-                with pytest.raises(RuntimeError):  # noqa: PT012
-                    async with opened.receive_lock(0) as message:
-                        assert message.decode() == 1
-                        raise RuntimeError
-                async with opened.receive_lock(0) as message:
-                    assert message.decode() == 1
-                async with aclosing(opened.consume(0)) as messages:
-                    async for message in messages:
-                        if message.decode() == 3:
-                            break
-                assert left(qm, queue) == [3, 4, 5]
-                identifier = (await opened.peek(0)).lookup_identifier
-                assert (await opened.peek_by_lookup_id(identifier, "next")).decode() == 4
-                assert (await opened.receive_by_lookup_id(identifier)).decode() == 3
-                assert (await opened.receive_by_correlation_id(CORRELATION, 0)).decode() == 4
-                async with await opened.cursor() as cursor:
-                    assert (await cursor.peek(0)).decode() == (await cursor.receive(0)).decode() == 5
-                waiting = asyncio.create_task(opened.receive())
-                while not opened._handle.queue.waiting:
-                    await asyncio.sleep(0)
-                await opened.cancel()
-                with pytest.raises(OperationCancelled):
-                    await waiting
-                async with await manager.transaction() as transaction:
-                    with pytest.raises(openmsmq.TransactionUsage):
-                        await opened.receive(0, transaction=transaction)
-                assert (await opened.format_name()).lower() == f"direct=os:{queue}".lower()
-                for operation in (opened.move(identifier, "sub"), opened.reject(identifier)):
-                    with pytest.raises(openmsmq.MsmqError):
-                        await operation
-
-    asyncio.run(program())
-
-
-def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue):
-    """A message is present or arrives; afterwards, either the task has returned it, or it is in the queue."""
-
-    async def program():
-        returned = 0
-        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
-            async with await manager.open(queue) as opened, await manager.open(queue, "send") as sender:
-                for turns in range(120):
-                    await sender.send(turns)
-                    receiving = asyncio.create_task(opened.receive())
-                    until = time.perf_counter() + turns * 15e-6
-                    while time.perf_counter() < until:
-                        await asyncio.sleep(0)
-                    receiving.cancel()
-                    try:
-                        got = await receiving
-                        returned += 1
-                    except asyncio.CancelledError:
-                        got = await opened.receive(5)
-                    assert got.decode() == turns
-                    with pytest.raises(openmsmq.ReceiveTimeout):
-                        await opened.peek(0)
-        assert returned < 120
-
-    asyncio.run(program())
-
-
-@pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
-def test_a_cancelled_open_excludes_nobody(service, queue, protocol):
-    """It does not break the connection either, although the interface was being bound."""
-
-    async def program():
-        for turns in range(40):
-            async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
-                opening = asyncio.create_task(manager.open(queue, exclusive=True, protocol=protocol))
-                until = time.perf_counter() + turns * 30e-6
-                while time.perf_counter() < until:
-                    await asyncio.sleep(0)
-                opening.cancel()
-                await asyncio.wait([opening])
-                if not opening.cancelled():
-                    await (await opening).close()
-                deadline = time.monotonic() + 5
-                while True:
-                    try:
-                        opened = await manager.open(queue, exclusive=True, protocol=protocol)
-                        break
-                    except openmsmq.SharingViolation:
-                        assert time.monotonic() < deadline
-                receiving = asyncio.create_task(opened.receive())
-                await asyncio.sleep(0)
-                receiving.cancel()
-                await asyncio.wait([receiving])
-                with pytest.raises(openmsmq.ReceiveTimeout):
-                    await opened.receive(0)
-
-    asyncio.run(program())
-
-
-def test_cancelling_the_block_puts_the_message_back(service, qm, queue):
-    async def program():
-        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
-            async with await manager.open(queue) as opened:
-                put(qm, queue, "kept")
-                locked = asyncio.Event()
-
-                async def work():
-                    async with opened.receive_lock():
-                        locked.set()
-                        await asyncio.Event().wait()
-
-                task = asyncio.create_task(work())
-                await locked.wait()
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                assert (await opened.receive(0)).decode() == "kept"
-
-    asyncio.run(program())
 
 
 def test_the_package_names_the_errors_of_remote_read():

@@ -24,6 +24,7 @@ from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqrr
 from openmsmq.model.constants import Access
 from protocols.clients import queue_format
+from waiting import until
 
 
 class Stream:
@@ -108,14 +109,6 @@ def test_all_sockets_are_read_even_if_one_poll_does_not_return_them_all() -> Non
         await until(lambda: not local.rpc.connections)
 
     through_a_loop(scenario)
-
-
-async def until(look: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if look():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen in time")
 
 
 @pytest.mark.parametrize("rude", [False, True])

@@ -24,6 +24,7 @@ from openmsmq.protocols.mqac.bodies import charge_of
 from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.queue import MSMQQueue
 from openmsmq.protocols.mqac.sinks import Sink
+from waiting import until
 
 ROOM = 10_000  # bytes
 SETTINGS = "max_com_megabytes", "max_com_megabytes_per_peer"
@@ -224,9 +225,7 @@ def test_calls_that_a_sink_does_not_answer_are_limited_and_others_get_theirs() -
         event.sinks[1], event.sinks[2] = slow, quick
         for count in range(1, 9):
             event.FireArrivedEvent(limited.context, None, 0)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert quick.told == count
+            await until(lambda count=count: quick.told == count)  # type: ignore[misc]
         assert slow.told == 4, "one, and three that count"
         assert list(event.sinks) == [2] and slow.is_closed and not quick.is_closed
         assert limited.budgets.notifications.taken == 3
@@ -242,8 +241,8 @@ def test_an_event_that_was_released_takes_no_sink() -> None:
         event.released()
         with pytest.raises(ComError, match="the event was released"):
             event.advise(late)
-        await asyncio.sleep(0)
-        assert late.is_closed and not event.sinks
+        await until(lambda: late.is_closed)
+        assert not event.sinks
 
     asyncio.run(steps())
 

@@ -23,6 +23,7 @@ from openmsmq.protocols.mqac import management
 from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.transactions import MSMQTransaction
 from protection.material import certificate_of, key_of
+from waiting import until
 
 RECEIVE, SEND, PEEK = 1, 2, 0x20
 NOT_NOW, YES = Variant(VT.I4, 0), Variant(VT.BOOL, True)
@@ -164,7 +165,7 @@ def test_a_notification_looks_beyond_a_message_that_another_reader_has_taken(cur
         assert not sink.told
         setup.send("two")
         setup.world.protocols.world.turn()
-        await asyncio.sleep(0)
+        await until(lambda: sink.told)
         assert sink.told == [(0, [cursor])]
         assert queue.PeekCurrent(setup.context, None, None, NOT_NOW).message.body == "two".encode("utf-16-le")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from openmsmq.server.directory import connect_to_directory, synchronize
 from openmsmq.server.loading import load
 from protocols.with_directory import OWN, ServerWithDirectory
 from queueing.world import ALICE
+from waiting import until
 
 
 def test_the_default_is_a_file_in_the_data_directory(tmp_path: Path) -> None:
@@ -56,14 +56,6 @@ def test_the_account_is_that_of_the_computer_unless_it_is_given() -> None:
     assert load(environment={}, options={"computer_name": "mq1"}).account_name == "MQ1$"
     given = {"computer_name": "mq1", "directory_account": "MQ1$@RIG.TEST"}
     assert load(environment={}, options=given).account_name == "MQ1$@RIG.TEST"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise TimeoutError
 
 
 def test_a_directory_that_is_away_at_the_start_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

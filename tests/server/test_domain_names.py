@@ -9,6 +9,7 @@ import pytest
 from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.server import domain_names
+from waiting import until
 
 
 class Domain:
@@ -37,8 +38,7 @@ def test_each_name_that_cannot_be_resolved_is_reported_once(
         names = ["RIG\\first", "RIG\\second", "RIG\\known"]
         domain = Domain()
         task = asyncio.create_task(domain_names.resolve("readers", names, domain, found.append))  # type: ignore[arg-type]
-        while domain.rounds < 5:
-            await asyncio.sleep(0)
+        await until(lambda: domain.rounds >= 5)
         task.cancel()
 
     asyncio.run(run())

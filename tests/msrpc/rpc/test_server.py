@@ -22,6 +22,7 @@ from msrpc.rpc.faults import RpcFault
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import NDR, AuthLevel
 from msrpc.rpc.server import BY_POLLER, RpcServer, ServerLimits, _Connection
+from waiting import until
 
 BIND = Bind(1, (PresentationContext(0, ECHO, (NDR,)),)).pack()
 
@@ -41,11 +42,6 @@ def serve(scenario: Callable[[RpcServer, Toy, int], Awaitable[None]], **argument
             await asyncio.sleep(0)
 
     asyncio.run(run())
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("level", [None, *list(AuthLevel)[2:3], *list(AuthLevel)[4:]])
