@@ -34,6 +34,7 @@ class MailServer:
 
     def __init__(self, certificate: tuple[Path, Path] | None, implicit: ssl.SSLContext | None) -> None:
         self.mails: list[EmailMessage] = []
+        self.answers = {"QUIT": "221 bye"}  # by command, or by a whole command; "250 ok" to others
         self.commands: list[str] = []
         self._certificate = certificate
         self._implicit = implicit
@@ -87,11 +88,11 @@ class MailServer:
                     self.mails.append(mail)
                     answer("250 kept")
                 case "QUIT":
-                    answer("221 bye")
+                    answer(self.answers["QUIT"])
                     connection.close()
                     return
                 case _:
-                    answer("250 ok")
+                    answer(self.answers.get(command, "250 ok"))
 
 
 @contextmanager
@@ -194,6 +195,17 @@ def test_a_mail_server_with_implicit_tls_gets_the_mail(tmp_path: Path) -> None:
             sending(server.address, "tls", "", "")(mail)
         sending(server.address, "tls", "night", "secret", ssl.create_default_context(cafile=files[0]))(mail)
         assert len(server.mails) == 1 and "AUTH" in server.commands
+
+
+def test_a_mail_that_was_accepted_is_not_sent_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the server answers to QUIT, and although it refuses one of two recipients, which the log says."""
+    raised(tmp_path, "orders")
+    with mail_server(None) as server:
+        server.answers |= {"QUIT": "421 too busy", "rcpt TO:<gone@d>": "550 unknown"}
+        send = sending(server.address, "none", "", "")
+        AlarmMailer(tmp_path, "mq1", "a@b", ("c@d", "gone@d"), send, wait=pytest.fail).deliver()
+        assert len(server.mails) == 1 and read_delivered(tmp_path, MAILED_FILE) == 1
+    assert f"the mail server {server.address} refused gone@d as a recipient of alarms: 550 unknown" in caplog.text
 
 
 def test_a_name_of_a_queue_adds_no_header_and_no_line() -> None:

@@ -6,6 +6,7 @@ fails `TRIES` times is dropped and logged; the file `alarms.mailed` contains the
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import smtplib
 import socket
@@ -129,7 +130,10 @@ def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLCon
                 connection.starttls(context=trusted)  # raises if the server does not support it
             if user:
                 connection.login(user, password)
-            connection.send_message(mail)
+            refused = connection.send_message(mail)
+        for recipient, (status, text) in refused.items():  # smtplib raises only if all are refused
+            logger.error("the mail server %s refused %s as a recipient of alarms: %d %s",
+                         server, recipient, status, printable(text.decode(errors="replace")))  # fmt: skip
 
     return send
 
@@ -141,6 +145,13 @@ class _TimedSmtp(smtplib.SMTP):
         super().__init__(timeout=_SECONDS)
         self._deadline: Final = deadline
         self._implicit: Final = implicit
+
+    def __exit__(self, *failure: object) -> None:
+        """End the session. The server has accepted or refused the mail before, so a failure here means nothing;
+        smtplib would raise it, and the mail would be sent again."""
+        with contextlib.suppress(OSError):
+            self.docmd("QUIT")
+        self.close()
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         """Connect; smtplib calls this method."""
