@@ -198,7 +198,7 @@ def test_a_mail_server_with_implicit_tls_gets_the_mail(tmp_path: Path) -> None:
 
 
 def test_a_mail_that_was_accepted_is_not_sent_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever the server answers to QUIT, and although it refuses one of two recipients, which the log says."""
+    """Neither if the server answers QUIT with an error, nor if it refuses one of two recipients, which the log says."""
     raised(tmp_path, "orders")
     with mail_server(None) as server:
         server.answers |= {"QUIT": "421 too busy", "rcpt TO:<gone@d>": "550 unknown"}

@@ -20,9 +20,6 @@ TOKEN = bytes.fromhex(
     + "62616130343737352d386634332d346634392d616465662d356131623231353131393062000000000a00000064cd64cd21000000"
     "4d616368696e655f31000000140000004d0061006300680069006e0065005f0031000000"
 )  # fmt: skip
-ADDRESS = bytes.fromhex(
-    "48cb85dca5d8d211828b00805f0df75a7547a0ba438f494fadef5a1b2151190b210000004d0061006300680069006e0065005f0031000000"
-)
 WHEREABOUTS = bytes.fromhex(
     "6244db2a41bdd011b12e00c04fc2f3ef02000000020000001e00000021000000b9a4a6d2b0cdab48a68fe3349b1a61284d616368696e655f"
     "320000000300000014000000"
@@ -35,11 +32,6 @@ def test_section_4_2_1_a_propagation_token() -> None:
     token = s.decode_token(TOKEN)
     assert token == s.PropagationToken(TX, MACHINE_1, s.ISOLATION_SERIALIZABLE, 5, DESCRIPTION)
     assert s.decode_token(s.encode_token(token)) == token
-
-
-def test_section_4_2_2_the_address_of_a_transaction_manager() -> None:
-    assert s.decode_tm_addr(ADDRESS) == MACHINE_1
-    assert s.encode_tm_addr(MACHINE_1) == ADDRESS
 
 
 def test_section_4_3_1_whereabouts() -> None:
@@ -70,7 +62,7 @@ def test_a_token_of_version_1_has_the_narrow_name_only() -> None:
 
 @pytest.mark.parametrize(
     ("decode", "data"),
-    [(s.decode_token, TOKEN), (s.decode_tm_addr, ADDRESS), (s.decode_whereabouts, WHEREABOUTS),
+    [(s.decode_token, TOKEN), (s.decode_whereabouts, WHEREABOUTS),
      (s.decode_stx_info, COOKIE)],
 )  # fmt: skip
 def test_what_is_cut_off_or_signed_otherwise_is_refused(decode: object, data: bytes) -> None:
@@ -137,8 +129,8 @@ def test_malformed_whereabouts_are_refused(data: bytes, why: str) -> None:
         s.decode_whereabouts(data)
 
 
-@given(st.binary(max_size=200), st.integers(0, 160), st.sampled_from([TOKEN, ADDRESS, WHEREABOUTS, COOKIE]))
+@given(st.binary(max_size=200), st.integers(0, 160), st.sampled_from([TOKEN, WHEREABOUTS, COOKIE]))
 def test_any_bytes_are_decoded_or_refused(new: bytes, at: int, data: bytes) -> None:
-    for decode in (s.decode_token, s.decode_tm_addr, s.decode_whereabouts, s.decode_stx_info):
+    for decode in (s.decode_token, s.decode_whereabouts, s.decode_stx_info):
         with suppress(s.BadStructure):
             assert decode(changed(data, at, new)) is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from typing import Final, Literal
 from uuid import UUID
 
@@ -48,20 +48,7 @@ class PacketType(IntEnum):
     ORPHANED = 19
 
 
-class PacketFlags(IntFlag):
-    """C706 12.6.3.1; 0x04 has two meanings, [MS-RPCE] 2.2.2.3."""
-
-    FIRST_FRAG = 0x01
-    LAST_FRAG = 0x02
-    PENDING_CANCEL = 0x04
-    SUPPORT_HEADER_SIGN = 0x04
-    CONC_MPX = 0x10
-    DID_NOT_EXECUTE = 0x20
-    MAYBE = 0x40
-    OBJECT_UUID = 0x80
-
-
-# Plain integers for the code that runs for every PDU: IntFlag arithmetic costs a microsecond.
+# Flags, C706 12.6.3.1 and [MS-RPCE] 2.2.2.3. Plain integers, because arithmetic of IntFlag costs a microsecond.
 PFC_FIRST_FRAG: Final = 0x01
 PFC_LAST_FRAG: Final = 0x02
 PFC_WHOLE: Final = 0x03

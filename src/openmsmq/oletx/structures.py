@@ -15,7 +15,6 @@ ISOLATION_SERIALIZABLE: Final = 0x0010_0000  # OLETX_ISOLATION_LEVEL, [MS-DTCO] 
 LONGEST_NAME: Final = 15  # maximum characters of a computer name, [MS-CMPO] 6
 DESCRIPTION_SIZE: Final = 40  # maximum bytes of szDesc
 
-_TM_ADDR: Final = UUID("dc85cb48-d8a5-11d2-828b-00805f0df75a").bytes_le
 _WHEREABOUTS: Final = UUID("2adb4462-bd41-11d0-b12e-00c04fc2f3ef").bytes_le
 _STX_INFO: Final = UUID("2adb4463-bd41-11d0-b12e-00c04fc2f3ef").bytes_le
 _OLETX: Final = 2  # TmToTmProtocol, 2.2.6.2: kind of an entry of SWhereabouts and STxInfo
@@ -73,9 +72,6 @@ class _Reader:
     def align(self) -> None:
         self._at += -self._at % 4
 
-    @property
-    def is_at_end(self) -> bool:
-        return self._at >= len(self._data)
 
 
 def check_name(name: str, what: str) -> str:
@@ -114,23 +110,6 @@ def _wide_bytes(name: str) -> bytes:
 
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
-
-
-# -- OLETX_TM_ADDR, 2.2.4.2 ----------------------------------------------------------------------------------------
-
-
-def encode_tm_addr(partner: Partner) -> bytes:
-    """Return OLETX_TM_ADDR of a partner."""
-    return _TM_ADDR + partner.cid.bytes_le + struct.pack("<I", partner.protocols) + _wide_bytes(partner.host)
-
-
-def decode_tm_addr(data: bytes) -> Partner:
-    """Return the partner in an OLETX_TM_ADDR."""
-    reader = _Reader(data, "OLETX_TM_ADDR")
-    if reader.take(16, "guidSignature") != _TM_ADDR:
-        raise BadStructure("OLETX_TM_ADDR: guidSignature is wrong")
-    cid, protocols = UUID(bytes_le=reader.take(16, "guidEndpoint")), reader.number("grbComProtocols")
-    return Partner(cid, _wide(data[36:], "OLETX_TM_ADDR"), protocols)
 
 
 # -- Propagation_Token, 2.2.5.4, with NAMEOBJECTBLOB, 2.2.5.3 ------------------------------------------------------

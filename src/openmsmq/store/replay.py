@@ -138,11 +138,6 @@ class Replay:
         """Whether there are messages of transactions that are neither committed nor prepared."""
         return bool(self._pending.keys() - self.prepared.keys())
 
-    @property
-    def chain_is_open(self) -> bool:
-        """Whether the last frames begin a chain whose end is missing."""
-        return bool(self._chain)
-
     # ------------------------------------------------------------------------------------------------- frames
 
     def _feed(self, fields: Fields, data: bytes | bytearray, offset: int) -> None:

@@ -120,11 +120,6 @@ class SegmentPool:
         """Number of prepared segments."""
         return len(self._ready)
 
-    @property
-    def free_files(self) -> int:
-        """Number of files to be prepared again or deleted."""
-        return len(self._free)
-
     def adopt(self, segment: Segment) -> None:
         """Add a prepared segment found at start-up; called in order of their numbers."""
         self._ready.append(segment)
