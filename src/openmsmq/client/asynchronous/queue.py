@@ -146,7 +146,7 @@ class MessageQueue(Closing):
         """
         message = as_message(message, dict(properties))
         self._demand(Access.SEND, "sending")
-        handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
+        handle = self._qmcomm or await self._through_qmcomm("sending")
         uow, held = await self._part_of(transaction)
         steps = handle.send(message, uow)
         return identifier_text(await self._session.runner.run(holding(steps, *held)))
@@ -167,7 +167,7 @@ class MessageQueue(Closing):
         time.
         """
         self._demand(Access.SEND, "sending")
-        handle = self._qmcomm if self._qmcomm and not self._closed else await self._through_qmcomm("sending")
+        handle = self._qmcomm or await self._through_qmcomm("sending")
         uow, held = await self._part_of(transaction)
         if window > 1 and not await self._session.keeps_order():
             window = 1

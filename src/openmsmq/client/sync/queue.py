@@ -149,7 +149,7 @@ class MessageQueue(Closing):
         """
         message = as_message(message, dict(properties))
         self._demand(Access.SEND, "sending")
-        handle = self._qmcomm if self._qmcomm and not self._closed else self._through_qmcomm("sending")
+        handle = self._qmcomm or self._through_qmcomm("sending")
         uow, held = self._part_of(transaction)
         steps = handle.send(message, uow)
         return identifier_text(self._session.pool.run(holding(steps, *held)))
@@ -170,7 +170,7 @@ class MessageQueue(Closing):
         time.
         """
         self._demand(Access.SEND, "sending")
-        handle = self._qmcomm if self._qmcomm and not self._closed else self._through_qmcomm("sending")
+        handle = self._qmcomm or self._through_qmcomm("sending")
         uow, held = self._part_of(transaction)
         if window > 1 and not self._session.keeps_order():
             window = 1
