@@ -14,6 +14,7 @@ collect_ignore = (
         "test_arguments.py",
         "test_captures.py",
         "test_differential.py",
+        "test_ended_calls.py",
         "test_fast_path.py",
         "test_outgoing_packets.py",
         "test_plain_arrival.py",

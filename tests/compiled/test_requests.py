@@ -92,8 +92,10 @@ def some_pdu(chance: random.Random, local: LocalServer, call: int) -> bytes:
         (2, END.opnum, some_end(chance, chance.choice(local.remote_readers[0]), chance.randrange(5))),
     ))  # fmt: skip
     dice = chance.random()
-    if dice < 0.86:
+    if dice < 0.82:
         return request(context, opnum, stub, call)
+    if dice < 0.86:  # about a call that came before, mostly in the same read
+        return pdu(chance.choice((CO_CANCEL, ORPHANED)), call - chance.randrange(1, 5), b"")
     if dice < 0.92:  # operations that are never batched or do not exist
         return request(chance.choice((0, 1, 2, 7)), chance.choice((0, 1, 200)), stub, call)
     if dice < 0.95:  # in two fragments

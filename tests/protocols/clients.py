@@ -50,6 +50,9 @@ class Connection:
     def __init__(self, association: Association) -> None:
         self.association = association
 
+    def awaits(self, call: Call) -> bool:
+        return True
+
     def send_reply(self, call: Call, stub: bytes) -> None:
         self.answer = stub
 

@@ -129,6 +129,11 @@ class CallConnection(ABC):
         """The association group; None before the bind. Kept after `leave`, for calls that end later."""
 
     @abstractmethod
+    def awaits(self, call: Call) -> bool:
+        """Whether a reply to the call would be sent: false if it was answered or orphaned, or the connection is
+        lost."""
+
+    @abstractmethod
     def send_reply(self, call: Call, stub: bytes) -> None:
         """Answer a call with its marshalled out parameters."""
 
@@ -223,9 +228,10 @@ class Call:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the client has disconnected, so that nobody will read the reply. Queries the kernel."""
+        """Whether the client has canceled or orphaned the call or disconnected, so that nobody will read the reply.
+        Queries the kernel."""
         descriptor = self.connection.descriptor
-        return self._cancelled or (descriptor >= 0 and peer_has_closed(descriptor))
+        return self.cancelled or (descriptor >= 0 and peer_has_closed(descriptor))
 
     def failed_guess(self) -> None:
         """Count a call with an invalid secret value, such as a handle; see `throttle`. Raises `Fault`
@@ -237,8 +243,8 @@ class Call:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client canceled or orphaned the call, or has disconnected."""
-        return self._cancelled
+        """Whether the client canceled or orphaned the call, or has disconnected. `cancel` may follow later."""
+        return self._cancelled or not self.connection.awaits(self)
 
     @property
     def on_cancel(self) -> Callable[[], None] | None:

@@ -541,12 +541,24 @@ static int is_true(PyObject *call, PyObject *name)
     return is;
 }
 
+/* Whether a request was orphaned: it was removed from the pending calls without an answer. One that was converted to a
+   `Call` was not. Returns -1 with an error. */
+static int is_orphaned(const Request *request)
+{
+    PyObject *call_id = PyLong_FromUnsignedLong(request->call_id);
+    PyObject *entry = call_id == NULL ? NULL : PyDict_GetItemWithError(request->source->pending, call_id);
+    Py_XDECREF(call_id);
+    if (entry == NULL)
+        return PyErr_Occurred() ? -1 : 1;
+    return Py_IS_TYPE(entry, &request_type) && entry != (PyObject *)request;
+}
+
 /* Return the file descriptor of the socket of a call; -1 if there is none, -2 with an error, -3 if the call was canceled. */
 static int descriptor_of(PyObject *call)
 {
     if (Py_IS_TYPE(call, &request_type)) {
-        int descriptor = ((Request *)call)->source->descriptor;
-        return descriptor < 0 ? -3 : descriptor;
+        int descriptor = ((Request *)call)->source->descriptor, orphaned = is_orphaned((Request *)call);
+        return orphaned < 0 ? -2 : orphaned || descriptor < 0 ? -3 : descriptor;
     }
     int cancelled = is_true(call, name_cancelled);
     if (cancelled)

@@ -393,6 +393,7 @@ class _Connection(asyncio.Protocol):
         caller = core.default_caller
         if core.negotiations != self._known and core.association is not None and caller is not None:
             self._known = core.negotiations
+            self._server.calls.serve_gathered()  # its requests get their caller from the source
             handles = core.association.held_by(caller, caller.identity.sid, caller.level)
             source.know(self._server.calls.contexts_of(core.contexts, caller), caller, handles, core.max_reply)
         source.is_open = core.bound and caller is not None and core.expects_whole_requests and not self._backlog
@@ -436,13 +437,9 @@ class _Connection(asyncio.Protocol):
                     done += 1
                     if isinstance(event, Call):
                         self._server.calls.dispatch(event)
-                    elif isinstance(event, CallCancelled):
-                        self._server.calls.serve_gathered()
-                        self._cancel(event.call)
-                    elif isinstance(event, AuthQueryNeeded):
-                        self._ask(event)
                     else:
-                        self._end(event)
+                        self._server.calls.serve_gathered()  # the calls before it
+                        self._process(core, event)
                     if core.output_size > FLUSH_SIZE:
                         self.flush()
                         if self._read_state & REPLIES_BLOCKED:
@@ -461,6 +458,14 @@ class _Connection(asyncio.Protocol):
         self.flush()
         if source is not None:
             self._open_source(core, source)
+
+    def _process(self, core: ServerConnection, event: CallCancelled | AuthQueryNeeded | ConnectionEnded) -> None:
+        if isinstance(event, AuthQueryNeeded):
+            self._ask(event)
+        elif isinstance(event, ConnectionEnded):
+            self._end(event)
+        elif (call := core.waiting_call(event)) is not None:
+            self._cancel(call)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.discard(self)

@@ -58,9 +58,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CallCancelled:
-    """The client canceled the call, or orphaned it, which means that it will not read a reply."""
+    """The client canceled the call, or orphaned it, which means that it will not read a reply. The call may be a
+    request of a `requests.Source`; once that is served, `waiting_call` returns its `Call`."""
 
-    call: Call
+    call: Any
     orphaned: bool
 
 
@@ -186,14 +187,27 @@ class ServerConnection(CallConnection):
 
     def call_of(self, request: Request) -> Call:
         """Return a `Call` for a request of a `requests.Source`. Such requests are in NDR 2.0
-        (`Dispatcher.contexts_of`). If the request was orphaned, a reply to the call is ignored."""
+        (`Dispatcher.contexts_of`). If the request was orphaned, the call is canceled and a reply to it is ignored."""
         call = Call(
             self, request.interface, request.caller, None, request.call_id, request.context_id, request.opnum,
             request.stub,
         )  # fmt: skip
         if self.unanswered.get(request.call_id) is request:
             self.unanswered[request.call_id] = call
+        else:
+            call.cancel()
         return call
+
+    def waiting_call(self, event: CallCancelled) -> Call | None:
+        """Return the call to be canceled; None if it has been answered, or `call_of` has canceled it."""
+        if isinstance(event.call, Call):
+            return event.call
+        call = None if event.orphaned else self.unanswered.get(event.call.call_id)
+        return call if isinstance(call, Call) else None
+
+    def awaits(self, call: Call) -> bool:
+        """See `CallConnection`."""
+        return self.unanswered.get(call.call_id) is call
 
     def data_to_send(self) -> bytes:
         """Return the pending output and clear it. `output_size` is its approximate size in bytes."""
@@ -303,7 +317,7 @@ class ServerConnection(CallConnection):
     def send_reply(self, call: Call, stub: bytes) -> None:
         """Send the response of a call (`Call.reply`); does nothing if the call was orphaned or the connection has
         ended."""
-        if self.unanswered.get(call.call_id) is not call:
+        if not self.awaits(call):
             return
         del self.unanswered[call.call_id]
         self.respond(call.call_id, call.context_id, stub, call.channel)
@@ -322,7 +336,7 @@ class ServerConnection(CallConnection):
 
     def send_fault(self, call: Call, status: int) -> None:
         """Send a fault for a call (`Call.fault`); does nothing in the cases of `send_reply`."""
-        if self.unanswered.get(call.call_id) is not call:
+        if not self.awaits(call):
             return
         del self.unanswered[call.call_id]
         self._fault(call.call_id, status, call.context_id)
@@ -367,12 +381,12 @@ class ServerConnection(CallConnection):
                     events.append(AuthQueryNeeded(question))
             case CoCancel():
                 call = self.unanswered.get(pdu.call_id)
-                if isinstance(call, Call):
+                if call is not None:
                     events.append(CallCancelled(call, False))
             case Orphaned():
                 self._drop_assembly(pdu.call_id)
                 call = self.unanswered.pop(pdu.call_id, None)
-                if isinstance(call, Call):
+                if call is not None:
                     events.append(CallCancelled(call, True))
             case _:
                 raise RemoteProtocolError(f"received {pdu.packet_type.name}, which only servers send")
