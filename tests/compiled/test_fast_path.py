@@ -517,3 +517,30 @@ def test_simple_two_phase_receives_are_served_in_batches(connection: type[Connec
         assert not local.server.timers
 
     in_a_loop(work)
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_message_that_could_not_be_removed_when_it_expired_is_not_received(together: bool, two_phase: bool) -> None:
+    """[MS-MQDMPR] 3.1.7.2.7: the disk was full then."""
+
+    def work() -> None:
+        local = LocalServer(together)
+        client, world = local.clients[0], local.server.world
+        world.send("a", "expires", delivery_guarantee=1, time_to_be_received=5)
+        world.send("a", "stays", delivery_guarantee=1)
+        world.store.full = True
+        world.advance(6000)
+        world.store.full = False
+        assert len(world.queue("a")) == 2
+        if two_phase:
+            start = ms_mqrr.R_StartReceive_Request(local.remote_readers[0][0], 0, 0, 0, 0, 7, 1 << 20, 0)
+            client.call(ms_mqrr.RemoteRead, START.opnum, START.encode_request(start))
+        else:
+            request = m.rpc_ACReceiveMessageEx_Request(local.readers[0][0], receive_buffer(0, 0))
+            client.call(m.qmcomm2, RECEIVE.opnum, RECEIVE.encode_request(request))
+        local.settle()
+        (answer,) = client.answers()
+        assert "stays".encode("utf-16-le") in answer.stub
+
+    in_a_loop(work)

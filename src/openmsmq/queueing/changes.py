@@ -25,6 +25,7 @@ UNUSED_PERIOD = 300_000  # milliseconds between two scans for unused outgoing qu
 MOST_REFUSED: Final = 200  # pairs of class and source that are counted separately
 OTHERS: Final = "others"  # the source under which the rest is counted
 _SECONDS: Final = 0xFFFFFFFF  # times are 32 bits on the wire and in records
+RETRY: Final = 10_000  # milliseconds until the removal of an expired message is tried again
 SEQUENCE_BLOCK: Final = 1 << 16  # sequence numbers reserved in the store at a time, so that express ones need no record
 
 
@@ -67,6 +68,7 @@ class Changes:
         self.has_failed = False
         self.refused: dict[tuple[int, str], int] = {}
         self._warned_at = -1  # seconds of the monotonic clock
+        self._late_until = 0  # latest retry of `expire_later`
         self._staged: dict[int, int] = {}  # bytes by queue number
         self._staged_bytes = 0
 
@@ -100,7 +102,15 @@ class Changes:
     def is_something_due(self) -> bool:
         """Whether an expired message may still be in its queue."""
         first = self.deadlines.first()
-        return first is not None and first <= self.clock()
+        if first is None:
+            return False
+        now = self.clock()
+        return first <= now or now < self._late_until
+
+    def expire_later(self, lookup_identifier: int, queue_number: int, now: int) -> None:
+        """Schedule the next attempt to remove an expired message. Until then it is in its queue."""
+        self._late_until = now + RETRY
+        self.deadlines.add(self._late_until, lookup_identifier, queue_number)
 
     # -- numbers -----------------------------------------------------------------------------------------------
 

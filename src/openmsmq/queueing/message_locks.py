@@ -17,7 +17,7 @@ from openmsmq.model.errors import MessageStorageFailed, MsmqError
 from openmsmq.model.exhaustion import OutOfResources
 from openmsmq.model.message import Message
 from openmsmq.queueing.change_set import ChangeSet
-from openmsmq.queueing.changes import Changes
+from openmsmq.queueing.changes import RETRY, Changes
 from openmsmq.queueing.entries import LARGE, NO_ROOMS, CaptureBuffers, CapturedEntries
 from openmsmq.queueing.outbox import Outbox
 from openmsmq.queueing.properties import POISON
@@ -27,8 +27,6 @@ from openmsmq.queueing.storage import UNREADABLE, storing
 from openmsmq.store import StoreFailed
 
 logger = logging.getLogger(__name__)
-
-RETRY: Final = 10_000  # milliseconds until the removal of an expired message is tried again
 
 
 class MessageLocks:
@@ -134,7 +132,7 @@ class MessageLocks:
                 name = queue.properties.path_name
                 logger.error("queue %s: message %#x could not be removed: %s", name, lookup_identifier, error)
                 if deadline:
-                    self._changes.deadlines.add(self._clock() + RETRY, lookup_identifier, queue.number)
+                    self._changes.expire_later(lookup_identifier, queue.number, self._clock())
         elif self._is_poison(queue, lookup_identifier) and self._move_poison(queue, lookup_identifier, message):
             return
         queue.unlock(lookup_identifier)
@@ -203,7 +201,7 @@ class MessageLocks:
                     "queue %s: cannot remove the expired message %#x; next attempt in %d s: %s",
                     queue.properties.path_name, lookup_identifier, RETRY // 1000, error,
                 )  # fmt: skip
-                deadlines.add(now + RETRY, lookup_identifier, number)
+                self._changes.expire_later(lookup_identifier, number, now)
 
     def expire_if_due(self, queue: Queue, lookup_identifier: int, message: Message) -> bool:
         """Remove a message that is about to be read if it has expired; return whether it has. Its timer may be late
