@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Acknowledge, Journal
+from openmsmq.model.constants import MAXIMUM_MESSAGE_SIZE, Acknowledge, Journal, PropId
 from openmsmq.model.errors import HResult, IllegalPropertyValue
 from openmsmq.queueing.staged_writes import LAST_BATCH
 from openmsmq.queueing.stages import Stage, parse_note
@@ -173,6 +173,40 @@ def test_rows_for_a_queue_that_was_deleted_meanwhile_are_refused(world: World) -
     world.manager.administration.delete_queue(world.queue("r"), ALICE)
     (told,) = world.manager.staged_writes.stage(made, [draft(target)], last=True, collect=True)
     assert told.error.hresult == HResult.MQ_ERROR_QUEUE_DELETED
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"PROPID_Q_AUTHENTICATE": 1}, HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED),
+        ({"PROPID_Q_PRIV_LEVEL": 2}, HResult.MQ_ERROR_ILLEGAL_OPERATION),
+    ],
+)
+def test_rows_for_a_queue_that_demands_more_meanwhile_are_refused(
+    world: World, changed: dict[str, int], why: HResult
+) -> None:
+    """A message that is sent with a handle opened before is refused, too."""
+    made = world.manager.staged_writes.begin("s", 0, 0, "0", ALICE)
+    target = world.manager.staged_writes.target("q", False, ALICE)
+    values = {PropId[name]: value for name, value in changed.items()}
+    world.manager.administration.set_properties(world.queue(), values, ALICE)
+    record = draft(target, label="a").record
+    told = world.manager.staged_writes.stage_rows(
+        made, target, bytearray(record), 0, array("I", [len(record)]), last=True, collect=True
+    )
+    assert [refusal.error.hresult for refusal in told] == [why] and made.rows == 0
+
+
+@pytest.mark.parametrize("queues", ["q", "qr"])
+def test_no_rows_are_accepted_while_the_disk_is_nearly_full(world: World, queues: str) -> None:
+    """[MS-MQDMPR] 3.1.7.2.5: the space is for receives."""
+    world.create("r")
+    world.manager.changes.throttled = True
+    with refused(HResult.MQ_ERROR_MESSAGE_STORAGE_FAILED):
+        stage(world, 0, "ab", queues)
+    world.manager.changes.throttled = False
+    finalize(world, 1, stage(world, 1, "ab", queues))
+    assert world.labels()
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -243,9 +243,14 @@ def _hold(queue: Queue, messages: MessageBatch, records: bytes, start: int, end:
 
 def accepts_batches(queue: Queue) -> bool:
     """Whether a queue accepts `MessageBatch` without a check of each message."""
+    return not queue.waiters and accepts_unchecked(queue)
+
+
+def accepts_unchecked(queue: Queue) -> bool:
+    """Whether a queue accepts messages without transaction, signature and encryption, so that none must be checked."""
     properties = queue.properties
     return not (
-        queue.waiters or (queue.kind not in APPLICATION_QUEUES and queue.kind is not QueueKind.OUTGOING)
+        (queue.kind not in APPLICATION_QUEUES and queue.kind is not QueueKind.OUTGOING)
         or properties.transactional or properties.authentication
         or properties.privacy_level == PRIV_LEVEL_BODY
     )  # fmt: skip

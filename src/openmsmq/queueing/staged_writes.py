@@ -15,7 +15,14 @@ from typing import Final
 
 from openmsmq.model.admission import CLEARLY_SMALL
 from openmsmq.model.constants import INFINITE, MAXIMUM_GROUP_NAME, Access, Share
-from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError, QueueDeleted
+from openmsmq.model.errors import (
+    HResult,
+    IllegalPropertyValue,
+    InsufficientResources,
+    MessageStorageFailed,
+    MsmqError,
+    QueueDeleted,
+)
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.lookup_id import lookup_id, priority_part
 from openmsmq.model.message import Message
@@ -39,7 +46,7 @@ from openmsmq.queueing.records import (
     stamp_drafts,
 )
 from openmsmq.queueing.registry import Registry
-from openmsmq.queueing.sending import SendOperations
+from openmsmq.queueing.sending import SendOperations, accepts_unchecked
 from openmsmq.queueing.sinks import Sinks
 from openmsmq.queueing.source_names import queue_name
 from openmsmq.queueing.stages import Draft, RefusedRow, Stage, StageTable, StageTarget, parse_note
@@ -52,6 +59,7 @@ from openmsmq.store import Insert, MessageRows, Operation, QueueColumns
 logger = logging.getLogger(__name__)
 
 _LOCATION_MASK = (1 << 64) - 1
+_PLAIN: Final = Message()  # like all rows: without signature and encryption
 LAST_BATCH = (1 << 63) - 1
 MOST_STAGES, MOST_STAGES_OF_OWNER = 1_000_000, 500_000  # one per task of a Spark job
 
@@ -138,7 +146,7 @@ class StagedWrites:
             queue = queue.exactly_once if transactional else queue
         elif queue.kind is not QueueKind.OUTGOING:
             transactional = bool(queue.properties.transactional)
-        self._sending.check(queue, Message(), 0, transactional)
+        self._sending.check(queue, _PLAIN, 0, transactional)
         return StageTarget(queue, str(name), transactional, form)
 
     def _queue_of(self, target: StageTarget) -> Queue:
@@ -157,13 +165,15 @@ class StagedWrites:
         unchanged.
 
         Returns:
-            The refused rows (quotas, size, queue deleted). With `collect`, the other rows are stored; otherwise only
-            the first refused row is returned, and nothing is stored.
+            The refused rows (quotas, size, queue deleted, properties of the queue). With `collect`, the other rows are
+            stored; otherwise only the first refused row is returned, and nothing is stored.
 
-        Raises MsmqError for a stage that was dropped, MessageStorageFailed (disk full).
+        Raises MsmqError for a stage that was dropped, MessageStorageFailed (disk full or nearly full).
         """
         if self._stages.get(stage.handle) is None:
             raise MsmqError(HResult.MQ_ERROR_OPERATION_CANCELLED, f"stage {stage.handle} was dropped")
+        if self._changes.throttled:
+            raise MessageStorageFailed(detail="the disk has less free space than minimum_free_megabytes")
         added: dict[int, int] = {}
         refused: list[RefusedRow] = []
         accepted: list[Draft] = []
@@ -233,13 +243,13 @@ class StagedWrites:
         self, stage: Stage, target: StageTarget, queue: Queue, records: bytearray, bounds: array[int],
         sizes: array[int],
     ) -> bool:  # fmt: skip
-        """Whether rows can be staged all at once: the stage and the queue exist, quotas allow all rows, each is a valid
-        message, and only identity and times need to be set."""
+        """Whether rows can be staged all at once: the stage and the queue exist, disk and quotas allow all rows, each
+        is a valid message that the queue accepts, and only identity and times need to be set."""
         if self._stages.get(stage.handle) is None or stage.held is not None or not sizes:
             return False
-        if target.is_transactional or queue.kind is QueueKind.OUTGOING or queue.deleted:
+        if queue.kind is QueueKind.OUTGOING or queue.deleted or not accepts_unchecked(queue):
             return False
-        if max(sizes) > CLEARLY_SMALL or not self._changes.has_room(queue, sum(sizes)):
+        if self._changes.throttled or max(sizes) > CLEARLY_SMALL or not self._changes.has_room(queue, sum(sizes)):
             return False
         odd = odd_drafts(records, bounds, target.form)
         return not any(why_not(records[bounds[place] : bounds[place + 1]], target.form) for place in odd)
@@ -249,7 +259,10 @@ class StagedWrites:
         size there and return None."""
         try:
             queue, size = self._queue_of(draft.target), len(draft.record)
-        except (QueueDeleted, InsufficientResources) as refusal:
+            self._sending.check(queue, _PLAIN, 0, draft.target.is_transactional)
+        except MessageStorageFailed:
+            raise
+        except MsmqError as refusal:
             return refusal
         if (error := why_not(draft.record, draft.target.form)) is not None:
             return error
