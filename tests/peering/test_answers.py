@@ -18,9 +18,11 @@ from openmsmq.packet.queue_names import NameType, QueueName
 from openmsmq.peering import durable, memory
 from openmsmq.peering.arrival import ArrivalOrigin, DeliveryResult
 from openmsmq.queueing import registry as registries
+from openmsmq.queueing.consumer_group import BatchLimits
 from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.properties import QueueProperties
 from openmsmq.queueing.queue import QueueKind
+from openmsmq.queueing.records import FINAL_ACK_PREFIX
 from openmsmq.store import Operation
 from peering.conftest import Pair
 from peering.network import Node
@@ -28,6 +30,7 @@ from peering.test_arrival import judge, numbered, packet
 from peering.test_outcomes import TX, message, messages, outgoing, settled
 from peering.test_routes import GUIDS, FourMachines
 from peering.test_sequences import order_ack
+from queueing.pipeline import done
 
 OUTSIDE = "127.0.0.200"
 STRANGER = "127.0.0.66"
@@ -93,6 +96,30 @@ def test_final_acknowledgments_survive_a_restart_of_their_queue_manager_and_find
             await node.send(TX, [message("again")], transactional=True)
             await settled(30)
             assert [m.label for m in messages(node.manager.registry.system_journal)] == [node.name]
+
+    pair.run(story)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_consumer_group_sends_final_acknowledgments_as_any_other_reader(pair: Pair, restart: bool) -> None:
+    """[MS-MQQB] 3.1.7.17"""
+
+    async def story() -> None:
+        journal = int(Journal.JOURNAL)
+        sent = [message("a", journaling_requested=journal), message("b"), message("c", journaling_requested=journal)]
+        await pair.alpha.send(TX, sent, transactional=True)
+        await settled(5)
+        if restart:
+            pair.beta.crash()
+            await pair.beta.start()
+        queue, groups = pair.beta.manager.registry.by_name["tx"], pair.beta.manager.consumer_groups
+        group = done(groups.claim(queue, "g", 0, BatchLimits()))
+        assert [m.label for m in map(queue.message, group.keys)] == ["a", "b", "c"]
+        done(groups.commit_claim(group, group.end))
+        await settled(120)
+        assert is_done(pair.alpha), "it has its final acknowledgments"
+        assert [m.label for m in messages(pair.alpha.manager.registry.system_journal)] == ["a", "c"]
+        assert not any(name.startswith(FINAL_ACK_PREFIX) for name in pair.beta.store.definitions)
 
     pair.run(story)
 

@@ -21,7 +21,7 @@ from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.consumer_group import BatchLimits, ConsumerGroup, Steps, parse_group_definition
 from openmsmq.queueing.message_locks import MessageLocks
 from openmsmq.queueing.queue import LockKind, Queue
-from openmsmq.queueing.records import DRAFT_HEAD, is_asking
+from openmsmq.queueing.records import DRAFT_HEAD, final_ack_definition, is_asking
 from openmsmq.queueing.registry import Registry
 from openmsmq.queueing.staged_writes import StagedWrites
 from openmsmq.queueing.storage import UNREADABLE, MessageStore, fetching, plain_heads, storing
@@ -308,8 +308,12 @@ class ConsumerGroups:
         message."""
         if queue.is_destination and queue.properties.journaling:
             return [None] * len(keys)
-        aborts, asking = queue.aborts, queue.asking
+        aborts, asking, notes = queue.aborts, queue.asking, self._store.definitions
         places = queue.locations(keys)
+        if queue.properties.transactional:  # the sender may wait for a final acknowledgment, [MS-MQQB] 3.1.7.17
+            places = [
+                None if final_ack_definition(key) in notes else place for key, place in zip(keys, places, strict=True)
+            ]
         if aborts or asking:
             places = [
                 None if key in aborts or key in asking else place for key, place in zip(keys, places, strict=True)
