@@ -39,7 +39,7 @@ def waiting_stub(local: LocalServer) -> bytes:
 @pytest.mark.parametrize("kind", [CO_CANCEL, ORPHANED])
 @pytest.mark.parametrize("connection", [ReadByPython, SocketConnection])
 def test_a_receive_that_is_cancelled_in_the_same_read_does_not_wait(connection: type[Connection], kind: int) -> None:
-    """C706 9.1.1.4 and 9.3.3: a later message stays in the queue."""
+    """C706 9.1.1.4: a later message stays in the queue."""
 
     def work() -> None:
         local = silent(connection)
@@ -60,6 +60,8 @@ def test_a_receive_that_is_cancelled_in_the_same_read_does_not_wait(connection: 
 
 @pytest.mark.parametrize("connection", [ReadByPython, SocketConnection])
 def test_an_orphaned_receive_takes_no_message(connection: type[Connection]) -> None:
+    """Deviation D-26 from [MS-MQMP] 3.1.5.3"""
+
     def work() -> None:
         local = silent(connection)
         client = local.clients[0]

@@ -14,6 +14,7 @@ from rpc.toys import BIG, ECHO, OTHER, REVERSE, WAIT, WHO, Pair, Toy, counter_ra
 from msrpc.errors import LocalProtocolError
 from msrpc.rpc.association import Holder
 from msrpc.rpc.bind_pdus import AlterContext, AlterContextResp, ContextResult, PresentationContext
+from msrpc.rpc.call import Call
 from msrpc.rpc.call_pdus import FaultPdu, decode_bytes
 from msrpc.rpc.channel import fragments
 from msrpc.rpc.client_connection import BindRefused, Bound, ClientConnectionEnded, FaultReceived, ResponseReceived
@@ -254,6 +255,15 @@ def test_an_orphaned_call_is_told_and_gets_no_answer() -> None:
     assert pair.exchange() == []
     assert len(pair.toys[0].cancelled) == 1
     assert pair.server.pending == 0
+
+
+def test_a_call_that_is_orphaned_before_it_is_served_is_abandoned() -> None:
+    pair = bound()
+    orphaned, other = (pair.client.request(ECHO, REVERSE, b"text") for _ in range(2))
+    pair.client.orphan(orphaned)
+    events = pair.server.receive_data(pair.client.data_to_send())
+    calls = {event.call_id: event for event in events if isinstance(event, Call)}
+    assert calls[orphaned].abandoned and not calls[other].abandoned
 
 
 def test_a_tampered_request_is_refused_and_ends_the_connection() -> None:
