@@ -27,7 +27,8 @@ from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
 from openmsmq.interfaces import ms_mqqp, ms_mqrr
 from openmsmq.interfaces.ms_mqmq import OBJECTID
-from openmsmq.model.constants import Access, ReceiveAction
+from openmsmq.model.constants import INFINITE, Access, PropId, ReceiveAction
+from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message
 from openmsmq.protocols.fast_path import FastPath
 from openmsmq.protocols.qm2qm import PCTX_REMOTEREAD_HANDLE_TYPE
@@ -36,6 +37,7 @@ from openmsmq.protocols.qm2qm import RR_NACK as RR_NACK_OF_SESSION
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK
 from paired_transport import PairedTransport
 from protocols.clients import Server, queue_format
+from queueing.world import ALICE as OWNER
 
 OPEN = m.qmcomm.operation("rpc_QMOpenQueueInternal")
 SEND = m.qmcomm2.operation("rpc_ACSendMessageEx")
@@ -221,7 +223,7 @@ class LocalServer:
         for name in ("a", "b", "journaled", "small", "xact", "signed", "sealed"):
             queue = self.server.world.queue(name)
             found.append(f"{name}: {queue.total_bytes} {list(queue.available)} {sorted(queue.locked)}")
-            found.append(f"{queue.came} {queue.left} {queue.waiters}")
+            found.append(f"{queue.came} {queue.left} {queue.waiters} {queue.aborts}")
             found += [repr(queue.message(key)) for key in queue.available]
         found += [f"due at {timer.due}" for timer in self.server.timers]
         return found
@@ -297,7 +299,44 @@ def step_by_session(local: LocalServer, chance: random.Random, number: int) -> N
             client.call(ms_mqqp.qm2qm, END_OF_SESSION.opnum, damaged(chance, stub) if chance.random() < 0.1 else stub)
 
 
+PROPERTIES = (
+    ("JOURNAL", 1), ("JOURNAL", 0), ("QUOTA", 1), ("QUOTA", INFINITE), ("AUTHENTICATE", 1), ("AUTHENTICATE", 0),
+    ("PRIV_LEVEL", 2), ("PRIV_LEVEL", 1),
+)  # fmt: skip
+
+
+def change_something(local: LocalServer, chance: random.Random) -> None:
+    """Change the state in which the next calls are served."""
+    local.rpc.calls.serve_gathered()
+    world, name, kind = local.server.world, chance.choice(("a", "b", "journaled", "small")), chance.randrange(5)
+    manager, number = world.manager, chance.randrange(1, 1 << 60)
+    if kind == 0:
+        property_name, value = chance.choice(PROPERTIES)
+        values = {PropId[f"PROPID_Q_{property_name}"]: value}
+        manager.administration.set_properties(world.queue(name), values, OWNER)
+    elif kind == 1:
+        manager.reading.purge(world.open(name))
+    elif kind == 2:  # some expire, and some of these stay because the disk is full
+        world.send(name, "expires", time_to_be_received=chance.randrange(3), delivery_guarantee=chance.randrange(2))
+        world.store.full = chance.random() < 0.5
+        world.advance(chance.choice((100, 3000)))
+        world.store.full = False
+    elif kind == 3:  # abort the receive of a message
+        transaction = world.begin(number)
+        world.send("xact", "sent twice", transaction)
+        manager.transactions.commit(transaction)
+        transaction = world.begin(number + 1)
+        world.read(world.open("xact"), transaction=transaction)
+        manager.transactions.abort(transaction)
+    else:
+        world.step(-chance.randrange(5000))
+
+
 def step(local: LocalServer, chance: random.Random) -> None:
+    if chance.random() < 0.1:
+        with contextlib.suppress(MsmqError):  # the disk or a quota is full
+            change_something(local, chance)
+        return
     number = chance.randrange(2)
     client = local.clients[number]
     dice = chance.random()

@@ -14,6 +14,7 @@ import seeds
 from openmsmq.conversion.packets import user_message_of
 from openmsmq.model.constants import INFINITE, Delivery, PropId
 from openmsmq.model.message import Message
+from openmsmq.model.security import sid_bytes
 from openmsmq.packet import UserMessage, plain_packets
 from openmsmq.packet.headers import TransactionHeader
 from openmsmq.packet.reader import Reader
@@ -143,6 +144,7 @@ def some_packet(chance: random.Random, number: int, *, usual: bool) -> UserMessa
             ("message_class", 2), ("acknowledgements_requested", 15), ("journaling_requested", 3),
             ("extension", b"ext"), ("label", "😀"), ("sent_time", EPOCH // 1000 - 50), ("tracing_requested", 1),
             ("response_queue_format_name", "DIRECT=OS:gamma\\private$\\answers"),
+            ("sender_identifier", sid_bytes("S-1-5-21-1-2-3-1001")), ("source_machine_identifier", b"\2" * 16),
         ))  # fmt: skip
         setattr(message, name, value)
     packet = user_message_of(message)
@@ -154,7 +156,7 @@ def some_packet(chance: random.Random, number: int, *, usual: bool) -> UserMessa
 def runs(chance: random.Random) -> Iterator[list[bytes]]:
     """Yield the packets of single reads; some repeat earlier ones."""
     number, sent = 0, [b""]
-    for _ in range(60):
+    for _ in range(90):
         packets = []
         like, usual = some_packet(chance, 0, usual=True), chance.random() < 0.7
         for _ in range(chance.choice((1, 2, 5, 20, 40))):
@@ -171,12 +173,24 @@ def runs(chance: random.Random) -> Iterator[list[bytes]]:
         yield packets
 
 
+PROPERTIES = (
+    ("PROPID_Q_JOURNAL", 1), ("PROPID_Q_JOURNAL", 0), ("PROPID_Q_AUTHENTICATE", 1), ("PROPID_Q_AUTHENTICATE", 0),
+    ("PROPID_Q_PRIV_LEVEL", 2), ("PROPID_Q_PRIV_LEVEL", 1),
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["one", "two", "three", "four"])
 def test_both_paths_agree(both: tuple[Receiving, Receiving], name: str) -> None:
     chance = seeds.chance(f"plain arrival {name}")
     receipt = 0
     for packets in runs(chance):
         connection = chance.randrange(2)
+        if chance.random() < 0.1:
+            property_name, value = chance.choice(PROPERTIES)
+            for each in both:
+                manager = each.pair.beta.manager
+                queue = manager.registry.by_name["other"]
+                manager.administration.set_properties(queue, {PropId[property_name]: value}, SYSTEM)
         receipts: list[int | None] = []
         for packet in packets:
             recoverable = UserMessage.unpack(Reader(packet)).user.delivery == Delivery.RECOVERABLE
