@@ -317,7 +317,7 @@ class ServerConnection(CallConnection):
     def send_reply(self, call: Call, stub: bytes) -> None:
         """Send the response of a call (`Call.reply`); does nothing if the call was orphaned or the connection has
         ended."""
-        if not self.awaits(call):
+        if self.unanswered.get(call.call_id) is not call:
             return
         del self.unanswered[call.call_id]
         self.respond(call.call_id, call.context_id, stub, call.channel)
@@ -336,7 +336,7 @@ class ServerConnection(CallConnection):
 
     def send_fault(self, call: Call, status: int) -> None:
         """Send a fault for a call (`Call.fault`); does nothing in the cases of `send_reply`."""
-        if not self.awaits(call):
+        if self.unanswered.get(call.call_id) is not call:
             return
         del self.unanswered[call.call_id]
         self._fault(call.call_id, status, call.context_id)
