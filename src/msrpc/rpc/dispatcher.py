@@ -258,7 +258,7 @@ class Dispatcher:
             try:
                 served = together.serve(calls)
             except Exception:  # a bug: it is unknown which of them were served, so none is served again
-                log.exception("batch of calls failed; each call is answered with a fault, and some may have been executed")
+                log.exception("batch of calls failed; each call gets a fault, and some may have been executed")
                 for call in calls:
                     self._refuse(_call_of(call), NCA_S_FAULT_UNSPEC)
                 return

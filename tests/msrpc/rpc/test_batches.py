@@ -183,4 +183,4 @@ def test_a_failure_ends_all_batched_calls_and_none_is_served_twice(caplog: pytes
 
     in_a_loop(work)
     assert log == [("together", 0)]
-    assert "batch of calls failed; each call is answered with a fault" in caplog.text
+    assert "batch of calls failed; each call gets a fault" in caplog.text
