@@ -585,3 +585,11 @@ def test_claimed_messages_after_a_position_are_divided_evenly() -> None:
     start, end = sequence_of(group.keys[1]), sequence_of(group.keys[-1])
     _, ranges = done(world.manager.consumer_groups.divide(world.queue(), start, end, 2, BatchLimits(), group))
     assert [count for _, _, count, _ in ranges] == [2, 2]
+
+
+def test_a_claim_has_no_messages_that_expired_when_the_clock_stepped_forward(world: World) -> None:
+    """[MS-MQDMPR] 3.1.7.2.7: their timer is late, because it waits for a duration."""
+    fill(world, "a", time_to_be_received=5)
+    fill(world, "b")
+    world.step(6000)
+    assert claimed(claim(world, 0)) == ["b"]

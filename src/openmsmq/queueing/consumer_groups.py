@@ -220,6 +220,8 @@ class ConsumerGroups:
         """Lock messages in steps. Each step takes all available messages up to its end, and its end is stable, so no
         message that is put back between two steps can fall within the claim."""
         queue = group.queue
+        with storing():
+            self._holds.expire(self._changes.clock())  # the timer may be late after a step of the clock
         self._add_group(group)
         group.cursor = group.end = start
         group.overdue.clear()
