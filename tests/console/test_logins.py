@@ -140,6 +140,14 @@ def test_a_cookie_is_for_this_site_and_not_for_scripts(daemon: Daemon) -> None:
     assert browser.ask("GET", "/api/v1/session").json["user"] == "alice"
 
 
+@pytest.mark.parametrize("other", ['a={"b": "c d"}', "a[b]=1", "a", '="', "(a)=1", "\xe9=1", "a=\xff"])
+def test_cookies_of_other_programs_on_this_host_end_no_session(daemon: Daemon, other: str) -> None:
+    browser = Browser(daemon)
+    browser.login()
+    browser.cookie = f"{other}; {browser.cookie}; {other}"
+    assert browser.ask("GET", "/api/v1/session").json["user"] == "alice"
+
+
 def test_a_change_by_cookie_needs_the_token_of_the_session(daemon: Daemon) -> None:
     browser = Browser(daemon)
     token = browser.login().json["csrf"]

@@ -13,7 +13,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -145,7 +144,8 @@ class Web:
         sessions, value = self.services.sessions, request.headers.get("authorization")
         peer = peer_of(request)
         if value is None:
-            secret = self._cookie_in(request)
+            # `http.cookies` would ignore cookies after one with a space or bracket, which another port may have set.
+            secret = request.cookies.get(self.services.settings.cookie)
             session = sessions.find(secret, used=_REFRESH not in request.headers) if secret else None
             if session is None:
                 raise Problem(401, "not logged in, or the session has expired", headers=CHALLENGE)
@@ -210,13 +210,6 @@ class Web:
     def is_secure(self, request: Request) -> bool:
         """Whether the browser uses HTTPS, possibly through a TLS proxy, so that cookies get the attribute Secure."""
         return self.origin(request).startswith("https:")
-
-    def _cookie_in(self, request: Request) -> str | None:
-        try:
-            found = SimpleCookie(request.headers.get("cookie", "")).get(self.services.settings.cookie)
-        except CookieError:
-            return None
-        return found.value if found is not None else None
 
     # -- routes that are not in the table ---------------------------------------------------------------------------
 
