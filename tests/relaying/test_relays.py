@@ -291,6 +291,14 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     assert known.rate == pytest.approx(10, rel=0.1)
 
 
+def test_after_the_clock_was_set_back_the_rate_is_measured_again() -> None:
+    known = relay()
+    for second in (7200, 7205, 0, 5):
+        known.progress = known.progress._replace(moved=known.progress.moved + 50)
+        known.sample(second)
+    assert known.rate == 10
+
+
 @pytest.mark.parametrize(
     ("state", "step", "empty", "trouble", "said"),
     [

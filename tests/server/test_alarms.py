@@ -237,6 +237,17 @@ def test_an_unreachable_machine_has_one_alarm_for_all_its_queues(tmp_path: Path)
     assert watch.look() == [("cleared", "peer", "old")]
 
 
+def test_an_unreachable_machine_raises_an_alarm_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, peer=300)
+    watch.relays = [relay("orders")]
+    watch.look(1000)
+    watch.relays[0].fails("no route", int(watch.now), is_away=True)
+    assert watch.look(100) == []
+    watch.now -= 86400
+    assert watch.look() == [] and watch.look(290) == []
+    assert watch.look(20) == [("raised", "peer", "old")], "not a day later"
+
+
 def test_events_are_stored_and_sent(tmp_path: Path) -> None:
     watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\alarms", disk=1 << 40)
     watch.world.create("alarms")

@@ -155,6 +155,8 @@ class Relay:
 
     def sample(self, now: int) -> None:
         """Take a sample for `rate`; called every few seconds."""
+        if self._samples and now < self._samples[-1][0]:  # the clock was set back
+            self._samples.clear()
         self._samples.append((now, self.progress.moved))
         while len(self._samples) > 2 and self._samples[0][0] < now - _RATE_PERIOD:
             self._samples.popleft()

@@ -99,6 +99,7 @@ class AlarmWatch:
         self._still: dict[
             str, tuple[int, float]
         ] = {}  # queue of a relay -> number of moved messages, and since when it is unchanged
+        self._away: dict[str, float] = {}  # machine whose queues are fetched -> since when it has not answered
         self._waits: dict[bytes, float] = {}  # transaction that waits for another machine -> since when
         self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and the arrival time of its message
         self.alarms: Final = _known(data_dir)
@@ -147,7 +148,7 @@ class AlarmWatch:
         self._started = self._clock()
         for samples in self._deaths.values():
             samples.clear()
-        self._stuck, self._still, self._waits = {}, {}, {}
+        self._stuck, self._still, self._away, self._waits = {}, {}, {}, {}
 
     def _read_rules(self) -> None:
         """Read the file of rules. If it can't be read, an error is logged, and the previous rules remain in force."""
@@ -236,13 +237,16 @@ class AlarmWatch:
             queue = relay.definition.queue
             yield ("refused", queue), len(relay.refused)
             if relay.away_since:
-                away[relay.definition.host] = min(relay.away_since, away.get(relay.definition.host, now))
+                host = relay.definition.host
+                since = relay.away_since if relay.away_since <= now else self._away.get(host, now)
+                away[host] = min(since, away.get(host, now))
             if relay.left:
                 known = before.get(queue)
                 if known is None or known[0] != relay.progress.moved:
                     known = relay.progress.moved, now
                 self._still[queue] = known
                 yield ("relay", queue), self._since(known[1], now, "relay")
+        self._away = away
         for host, since in away.items():
             yield ("peer", host), self._since(since, now, "peer")
 

@@ -89,7 +89,9 @@ class RelaySender:
             relay.found_nothing(now)
             relay.works()
         limit = min(AT_ONCE, MOST_UNDER_WAY - max(leaving, relay.unacknowledged))
-        if limit <= 0 or now < relay.rests_until or queue.first() is None:
+        # A clock that was set back does not make the pause longer.
+        is_resting = relay.rests_until - PAUSE <= now < relay.rests_until
+        if limit <= 0 or is_resting or queue.first() is None:
             return 0
         progress = relay.progress
 
@@ -111,7 +113,7 @@ class RelaySender:
         arrived."""
         relay, now = self._relay, self._now()
         missing = 0 if leaving else relay.unacknowledged
-        if missing != self._missing:
+        if missing != self._missing or now < self._missing_since:  # the clock was set back
             self._missing, self._missing_since = missing, now
         if missing and now - self._missing_since >= PATIENCE:
             relay.fails(
