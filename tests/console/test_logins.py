@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,13 @@ def test_a_ticket_names_its_user_until_its_end(users: UsersFile, tokens: TokensF
     clock.now += LONGEST + 3601
     with pytest.raises(AccessDenied):
         tickets.check(ticket)
+
+
+def test_setting_the_clock_ends_no_ticket(users: UsersFile, tokens: TokensFile) -> None:
+    ticket = Tickets(users, tokens).login("alice", "one")
+    assert ticket is not None
+    end = json.loads(ticket)[2]
+    assert 0 < end - time.monotonic() - LONGEST <= 3600
 
 
 def test_a_wrong_or_empty_password_gives_no_ticket(users: UsersFile, tokens: TokensFile) -> None:

@@ -36,7 +36,7 @@ class Tickets:
     A ticket is `[SID, name, end, token, signature]` as JSON. The hash of the password or token is also signed.
     """
 
-    def __init__(self, users: UsersFile, tokens: TokensFile, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, users: UsersFile, tokens: TokensFile, clock: Callable[[], float] = time.monotonic) -> None:
         self._users: Final = users
         self._tokens: Final = tokens
         self._clock: Final = clock
@@ -53,7 +53,7 @@ class Tickets:
 
     def login_by_link(self, secret: str) -> str | None:
         """Return the ticket for a one-time link; None if the link is not valid."""
-        user = redeem_link(self._tokens.data_dir, secret, self._clock)
+        user = redeem_link(self._tokens.data_dir, secret)
         found = self._users.lookup("", user) if user is not None else None
         return None if user is None or found is None else self._ticket(found[1], user, "", found[0])
 
