@@ -20,8 +20,10 @@ from console.browser import PASSWORD, Browser, Client, FreshDaemon, Refused, ask
 from daemon import Daemon, eventually
 from openmsmq.admin.series import Rates
 from openmsmq.console import charts, history, limits, live
+from openmsmq.console.callers import WebSessions
 from openmsmq.console.derived import ConsoleDaemon, may_see_figures
 from openmsmq.console.history import FigureHistory, Sample, sample_of
+from openmsmq.console.limits import IDLE_SECONDS
 from openmsmq.gateways.growth import DepthTrend
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, ReceiveTimeout
 from queueing.world import World
@@ -188,6 +190,31 @@ def test_figures_of_all_queues_are_for_administrators_unless_they_are_public(adm
         else:
             with pytest.raises(AccessDenied):
                 handler(asked)
+
+
+@pytest.mark.parametrize("end", ["logout", "idle"])
+def test_a_stream_ends_with_the_session(end: str) -> None:
+    now = 0.0
+    sessions, kept = WebSessions(lambda: now), FigureHistory()
+    _, session = sessions.open("t", "S-1", "alice")
+    for at in (1, 2):
+        kept.add(Sample(at, 0, 0, 0, 0))
+    services = SimpleNamespace(settings=SimpleNamespace(open_metrics=True), history=kept, sessions=sessions)
+    asked: Any = SimpleNamespace(caller=SimpleNamespace(sid="S-1", session=session), services=services)
+
+    async def read() -> list[bytes]:
+        nonlocal now
+        found = []
+        async with asyncio.timeout(10):
+            async for part in live._stream(asked):
+                found.append(part)
+                if end == "logout":
+                    sessions.close(session)
+                else:
+                    now += IDLE_SECONDS + 1
+        return found
+
+    assert len(asyncio.run(read())) == 1
 
 
 @pytest.mark.slow  # the login is checked every 15 s

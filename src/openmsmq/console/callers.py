@@ -34,6 +34,7 @@ class WebSession:
     csrf: str = field(repr=False)
     begun: float
     used: float
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,10 @@ class WebSessions:
             self._of_user[session.sid].move_to_end(key)
             return session
 
+    def is_open(self, session: WebSession) -> bool:
+        """Whether a session has not ended. This does not count as use."""
+        return not session.closed and not _is_over(session, self._clock())
+
     def close(self, session: WebSession) -> None:
         with self._lock:
             for key in [key for key in self._of_user.get(session.sid, ()) if self._sessions[key] is session]:
@@ -110,6 +115,7 @@ class WebSessions:
 
     def _end(self, key: bytes) -> None:
         session = self._sessions.pop(key)
+        session.closed = True
         own = self._of_user[session.sid]
         del own[key]
         if not own:

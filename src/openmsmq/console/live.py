@@ -43,13 +43,13 @@ def events(asked: WebRequest) -> Response:
 
 async def _stream(asked: WebRequest) -> AsyncIterator[bytes]:
     """Yield a snapshot immediately and one per sample, no history. A client that does not read gets fewer."""
-    services, loop = asked.services, asyncio.get_running_loop()
+    services, loop, session = asked.services, asyncio.get_running_loop(), asked.caller.session
     history: FigureHistory = services.history
     last, checked = 0.0, loop.time()
     if not Streams.shares.take(asked.caller.sid):  # several requests were accepted at the same time
         return
     try:
-        while True:
+        while session is None or services.sessions.is_open(session):
             found = history.latest()
             if found is not None and found.at != last:
                 last = found.at
