@@ -296,6 +296,29 @@ def test_a_form_that_is_sent_after_the_end_of_a_login_keeps_what_was_typed(
     assert [message["label"] for message in client.messages(queue)] == ["typed <b>"]
 
 
+def test_a_form_of_a_former_login_keeps_what_was_typed_if_another_tab_has_logged_in(
+    browser: Browser, client: Client, queue: str
+) -> None:
+    form = [("csrf", browser.field("csrf")), ("label", "typed"), ("text", "two\r\nlines"), ("priority", "5")]
+    ask = f"/queues/{queue}/send"
+    browser.login()
+    page = browser.ask("POST", ask, form)
+    assert page.status == 403 and "was not sent" in page.text and f'action="{ask}"' in page.text
+    assert 'name="label" size="40" value="typed"' in page.text and client.messages(queue) == []
+    assert browser.ask("POST", ask, {"csrf": browser.field("csrf"), **dict(form[1:])}).status == 303
+    assert [message["label"] for message in client.messages(queue)] == ["typed"]
+    for headers in ({"Sec_Fetch_Site": "cross-site"}, {"Origin": "http://evil.example"}):
+        page = browser.ask("POST", ask, form, **headers)
+        assert page.status == 403 and "typed" not in page.text
+
+
+def test_logging_out_after_the_end_of_a_login_needs_no_login(browser: Browser) -> None:
+    csrf = browser.field("csrf")
+    browser.cookie = ""
+    page = browser.ask("POST", "/logout", {"csrf": csrf})
+    assert page.status == 303 and page.headers["location"] == "/login"
+
+
 def test_passwords_are_not_kept_by_a_login(browser: Browser) -> None:
     csrf = browser.field("csrf")
     browser.cookie = ""

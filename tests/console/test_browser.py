@@ -277,6 +277,28 @@ def test_an_expired_login_is_renewed_in_a_dialog_and_the_page_stays(
     tab.context.close()
 
 
+def test_a_page_continues_with_the_login_of_another_tab(
+    chromium: Any, daemon: Daemon, client: Client, queue: str
+) -> None:
+    client.send(queue, "a", "b")
+    tab = Tab(chromium, daemon)
+    page = tab.visit(f"/queues/{queue}")
+    page.fill(".selection [name=first]", "1")
+    tab.context.clear_cookies()
+    other = tab.context.new_page()
+    other.goto("/login")
+    other.fill("[name=user]", ADMINISTRATOR)
+    other.fill("[name=password]", PASSWORD)
+    other.click("main button")
+    other.close()
+    page.click(".selection button[value=delete]")
+    says(page.locator(".toast"), "logged in again")
+    assert page.input_value(".selection [name=first]") == "1"
+    page.click(".selection button[value=delete]")
+    says(page.locator("dialog.plan"), "1 messages")
+    tab.context.close()
+
+
 def test_figures_are_stale_as_soon_as_there_are_none(chromium: Any, daemon: Daemon) -> None:
     tab = Tab(chromium, daemon)
     page = tab.visit("/queues")

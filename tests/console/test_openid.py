@@ -213,6 +213,17 @@ def test_a_user_of_the_provider_is_logged_in_as_the_user_of_that_name(daemon: Da
     assert records["records"], records
 
 
+def test_a_form_that_is_sent_after_the_end_of_a_login_can_be_kept_with_the_provider(
+    daemon: Daemon, provider: Provider
+) -> None:
+    page = Visitor(daemon).ask("POST", "/queues", {"csrf": "x", "name": "typed"})
+    assert page.status == 401 and "in another tab" in page.text
+    assert 'href="/login/openid" target="_blank"' in page.text
+    visitor, _ = logged_in(daemon, provider)
+    page = visitor.ask("POST", "/queues", {"csrf": "x", "name": "typed"})
+    assert page.status == 403 and 'name="name" size="40" value="typed"' in page.text
+
+
 def test_behind_a_tls_proxy_the_provider_redirects_to_it(daemon: Daemon, provider: Provider) -> None:
     visitor = Visitor(daemon)
     begun = visitor.begin("/queues", Host="localhost", Referer="https://localhost/login")

@@ -138,9 +138,17 @@ class Console:
             except Problem as refused:
                 if refused.status != 401:
                     raise
+                if request.url.path == "/logout":
+                    return RedirectResponse("/login", 303)
                 return await self._login_over(request, refused)
             request.state.form = form = await self._form(request)
-            self.web.demand_own_page(request, caller.session, form.pop("csrf", None))
+            token = form.pop("csrf", None)
+            try:
+                self.web.demand_own_page(request, caller.session, token)
+            except Problem:
+                if not token:
+                    raise
+                return await self._former_login(request)
             try:
                 return await page(request, caller)
             except Problem as error:
@@ -165,11 +173,27 @@ class Console:
         """Answer a form that was sent after the end of the login: show a login form that keeps the typed values."""
         self.web.demand_own_page(request, None, None)
         await self._form(request)
-        kept = [pair for pair in request.state.pairs if pair[0] not in SECRETS]
+        kept = _kept(request.state.pairs)
         response = await self.login_form(request, next_="/", again=request.url.path, kept=kept)
         response.status_code = problem.status
         response.headers.update(problem.headers)
         return response
+
+    async def _former_login(self, request: Request) -> Response:
+        """Answer a form whose token belongs to a former login, as after a login in another tab: show what was typed, to
+        be sent again. Raises Problem for a page of another site."""
+        self.web.demand_own_page(request, None, None)
+        response = await self._again(request, request.url.path, _kept(request.state.pairs), is_former=True)
+        response.status_code = 403
+        return response
+
+    async def _again(
+        self, request: Request, path: str, kept: Sequence[tuple[str, str]], *, is_former: bool = False
+    ) -> Response:
+        """Show the fields of a form that was not carried out, to be sent again."""
+        return await self.render(
+            request, "again.html", "Send again", path=path, kept=kept, unseen=_is_unseen, is_former=is_former
+        )
 
     async def login_form(
         self, request: Request, *, next_: str, wrong: str | None = None, name: str = "", again: str | None = None,
@@ -289,7 +313,7 @@ class Console:
         session = self.web.services.sessions.find(secret)
         if again is not None and session is not None:
             request.state.caller = await self.web.caller_of(session, peer_of(request))
-            response = await self.render(request, "again.html", "Send again", path=again, kept=kept, unseen=_is_unseen)
+            response = await self._again(request, again, kept)
         account.set_cookie(response, self.web.services.settings, secret, secure=self.web.is_secure(request))
         return response
 
@@ -503,6 +527,11 @@ def _plan_of(form: Mapping[str, str], ids: list[str]) -> selections.PlanRequest:
         values["to"] = given["to"]
     plan: selections.PlanRequest = converted(values, selections.PlanRequest)
     return plan
+
+
+def _kept(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the fields of a form that are kept until it is sent again."""
+    return [pair for pair in pairs if pair[0] not in SECRETS]
 
 
 def _is_unseen(name: str) -> bool:

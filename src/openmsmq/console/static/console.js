@@ -279,10 +279,10 @@ document.addEventListener("submit", async (event) => {
   const request = await asking("POST", form.getAttribute("action"), fields);
   by.disabled = false;
   const answer = request === null ? null : request.response;
-  if (form.getAttribute("action") === "/login" && answer !== null && answer.getElementById("again") !== null) {
+  if (answer !== null && answer.getElementById("again") !== null) {  // a new login, here or in another tab
     const token = answer.querySelector("input[name=csrf]").value;
     for (const field of document.querySelectorAll("input[name=csrf]")) field.value = token;
-    dialog.close();
+    if (dialog !== null) dialog.close();
     toast(null, "You are logged in again. The form was not sent yet: send it again.");
     return;
   }
