@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from typing import Protocol
 
 from openmsmq.store.errors import StoreInUse
@@ -76,7 +77,10 @@ class OsVfs:
 
     def open(self, path: str, create: bool = False) -> int:
         flags = os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0)
-        return os.open(path, flags, 0o600)
+        handle = os.open(path, flags, 0o600)
+        if create:
+            _give_to_owner(handle, path)
+        return handle
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -138,6 +142,7 @@ class OsVfs:
         except OSError:
             os.close(handle)
             raise
+        _give_to_owner(handle, path)
         status = os.fstat(handle)
         self._locked[handle] = status.st_dev, status.st_ino
         return handle
@@ -153,6 +158,16 @@ class OsVfs:
                 return False
             raise
         return (found.st_dev, found.st_ino) == self._locked[lock]
+
+
+def _give_to_owner(handle: int, path: str) -> None:
+    """If root has created a file, give it to the owner of its directory: root may repair the store of another user."""
+    if os.geteuid() != 0:
+        return
+    owner = os.stat(os.path.dirname(path) or ".")
+    if owner.st_uid != 0:
+        with suppress(OSError):  # the user is unknown in this namespace
+            os.fchown(handle, owner.st_uid, owner.st_gid)
 
 
 def write_fully(vfs: Vfs, handle: int, data: bytes, offset: int) -> None:
