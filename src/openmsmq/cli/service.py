@@ -65,10 +65,11 @@ def serve(config: Path | None, **options: Any) -> None:
 def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:
     """Verify the complete store in a data DIRECTORY; the daemon reads only the log since the last checkpoint.
 
-    Exit code 0 if it is intact, 1 if not, 2 if it was not verified: DIRECTORY contains no store, or a daemon uses it.
+    Exit code 0 if it is intact, 1 if not, 2 if it was not verified: DIRECTORY contains no store, a daemon uses it, a
+    newer version wrote it, or a file cannot be read.
     """
     from openmsmq.store import fsck as store_fsck
-    from openmsmq.store.errors import NoStore, StoreInUse
+    from openmsmq.store.errors import NoStore, StoreInUse, UnknownFormat
     from openmsmq.store.ownership import current
     from openmsmq.store.vfs import OsVfs
 
@@ -79,6 +80,10 @@ def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) 
         _fsck(store_fsck, store, directory, repair, quarantine, as_json)
     except (NoStore, StoreInUse) as error:
         raise click.UsageError(str(error)) from None
+    except (UnknownFormat, OSError) as error:
+        unverified = click.ClickException(f"{error}; the store was not verified")
+        unverified.exit_code = 2
+        raise unverified from None
 
 
 def _fsck(store_fsck: Any, store: Path, directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:

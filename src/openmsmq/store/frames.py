@@ -236,7 +236,10 @@ def check_version(version: int, path: str) -> None:
     """Raises UnknownFormat unless this program reads files of that version."""
     if version not in READABLE:
         known = " and ".join(map(str, sorted(READABLE)))
-        raise UnknownFormat(f"{path}: format version {version}, this program reads {known}")
+        remedy = ": a newer version wrote it, so install that version, or restore a backup from before the upgrade"
+        raise UnknownFormat(
+            f"{path}: format version {version}, this program reads {known}{remedy if version > VERSION else ''}"
+        )
 
 
 def segment_header(codec: Codec, number: int) -> bytes:
