@@ -50,3 +50,21 @@ def test_a_part_that_could_not_start_is_stopped_too() -> None:
 
     asyncio.run(run())
     assert notes == ["start calls", "start broken", "stop broken within 0 s", "stop calls within 0 s"]
+
+
+def test_a_part_that_fails_to_stop_does_not_keep_others_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    notes: list[str] = []
+
+    class Failing(RecordingPart):
+        async def stop(self, grace: float) -> None:
+            raise OSError(30, "Read-only file system", "/data/web-address.json")
+
+    async def run() -> None:
+        parts = Parts()
+        await parts.start(RecordingPart("calls", notes))
+        await parts.start(Failing("web", notes))
+        await parts.stop(0)
+
+    asyncio.run(run())
+    assert notes[-1] == "stop calls within 0 s"
+    assert "Failing" in caplog.text and "/data/web-address.json" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +16,8 @@ from openmsmq.server.config import Configuration
 from openmsmq.server.listening import Ports
 from openmsmq.server.protections import Protections
 from openmsmq.store import Store
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,4 +69,8 @@ class Parts:
 
     async def stop(self, grace: float) -> None:
         while self._started:
-            await self._started.pop().stop(grace)
+            part = self._started.pop()
+            try:
+                await part.stop(grace)
+            except OSError as error:  # for example a file system that became read-only
+                logger.warning("%s did not stop cleanly: %s", type(part).__name__, error)
