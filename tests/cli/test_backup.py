@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from command_line import add_user, at, checked, invoke
 from daemon import Daemon, eventually
 from openmsmq.accounts.login_links import create_link, redeem_link
 from openmsmq.admin import backup
-from openmsmq.store import fsck
+from openmsmq.store import Put, Store, fsck
 
 BODY = b"x" * 200_000
 KEPT, PASSING = ".\\private$\\load", ".\\private$\\passing"
@@ -189,3 +190,66 @@ def test_a_daemon_does_not_start_with_a_backup_that_was_not_restored_completely(
     assert not (tmp_path / "again" / "restoring").exists()
     with Daemon(tmp_path / "again") as again, again.connect() as qm:
         assert qm.counts(KEPT)["message_count"] == 0
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """A data directory with a store and another file, whose daemon is stopped."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    store = Store.open(data / "store")
+    store.append([Put(b"name", b"value")])
+    store.close()
+    (data / "settings.json").write_text("{}")
+    return data
+
+
+def _fill_disk(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """Let writing a file whose name begins with `at` fail."""
+    sync = os.fsync
+
+    def failing(handle: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{handle}")).name.startswith(at):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", failing)
+
+
+@pytest.mark.parametrize("at", ["segment-", "settings.json"])
+def test_a_full_disk_is_named_by_the_file_and_what_was_written_is_removed(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """A copy that stays would keep the disk full, and prevent the next attempt."""
+    backup.back_up(stopped, tmp_path / "good", "now")
+    with monkeypatch.context() as patch:
+        _fill_disk(patch, at)
+        for work in (
+            lambda: backup.back_up(stopped, tmp_path / "backup", "now"),
+            lambda: backup.restore(tmp_path / "good", tmp_path / "restored"),
+        ):
+            with pytest.raises(OSError, match="No space left on device") as caught:
+                work()
+            assert at in str(caught.value)
+    assert not list((tmp_path / "backup").iterdir()) and not list((tmp_path / "restored").iterdir())
+    backup.back_up(stopped, tmp_path / "backup", "now")
+    backup.restore(tmp_path / "backup", tmp_path / "restored")
+
+
+def test_the_root_of_a_file_system_is_an_empty_directory(stopped: Path, tmp_path: Path) -> None:
+    """Ext4 has a directory lost+found there, in which repairs put files."""
+    for name in ("backup", "restored"):
+        (tmp_path / name / "lost+found").mkdir(parents=True, mode=0o700)
+    (stopped / "lost+found").mkdir(mode=0o700)
+    for name in ("data", "backup"):
+        (tmp_path / name / "lost+found" / "#17").write_text("found by fsck")
+    backup.back_up(stopped, tmp_path / "backup", "now")
+    backup.restore(tmp_path / "backup", tmp_path / "restored")
+    assert not list((tmp_path / "restored" / "lost+found").iterdir())
+    assert (tmp_path / "restored" / "settings.json").exists()
+
+
+def test_no_backup_is_made_of_a_backup_that_was_not_restored_completely(stopped: Path, tmp_path: Path) -> None:
+    (stopped / "restoring").write_text("")
+    with pytest.raises(backup.BackupError, match="was interrupted"):
+        backup.back_up(stopped, tmp_path / "backup", "now")

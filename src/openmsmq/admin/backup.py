@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from openmsmq.admin.jobs_file import JOBS_FILE
 from openmsmq.admin.web_address import ADDRESS_FILE
 from openmsmq.files.private import PrivateFileError, write_private
 from openmsmq.store import OsVfs, StoreError, fsck
-from openmsmq.store.copying import copy_log
+from openmsmq.store.copying import Copied, copy_log, naming
 from openmsmq.store.incarnation import RESTORED, RESTORING
 from openmsmq.store.ownership import is_of_store, log_directory
 
@@ -35,6 +36,8 @@ _DATABASES: Final = (".sqlite",)
 #: and files that concern only this machine.
 _NOT_COPIED: Final = ("quarantine-", "audit", ".", LINK_FILE, JOBS_FILE, ADDRESS_FILE)
 _PIECE: Final = 1 << 20
+#: Directory in the root of an ext4 file system. It is not part of a data directory or backup.
+_LOST_AND_FOUND: Final = "lost+found"
 
 
 class BackupError(Exception):
@@ -65,23 +68,18 @@ def back_up(data_dir: Path, target: Path, time: str) -> BackupSummary:
 
     Raises:
         BackupError: the target is in use or in the data directory, or the copy is damaged.
-        StoreError, OSError: as `copy_log`.
+        StoreError, OSError: as `copy_log`; the target is empty again.
     """
     if target.resolve().is_relative_to(data_dir.resolve()):
         raise BackupError(f"{target} is in the data directory, of which backups are made: choose a directory elsewhere")
+    if (data_dir / RESTORING).exists():
+        raise BackupError(f"{data_dir}: the restore of a backup was interrupted, so it is incomplete")
     _make_empty(target)
     log = Path(log_directory(OsVfs(), str(data_dir / STORE)))
     if not log.is_dir():
         raise BackupError(f"{data_dir} holds no store")
-    (target / STORE).mkdir(mode=0o700)
-    copied = copy_log(log, target / STORE)
-    for name in _others(data_dir):
-        (target / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if Path(name).suffix in _DATABASES:
-            _copy_database(data_dir / name, target / name)
-        else:
-            with suppress(FileNotFoundError):  # the daemon has deleted it since it was listed
-                _copy_file(data_dir / name, target / name)
+    with _emptied_on_failure(target):
+        copied = _copy_all(data_dir, log, target)
     report = fsck.verify(str(target / STORE))
     if not report.clean:
         raise BackupError(f"the log is damaged: {report.damages[0]}; `openmsmq fsck` with the daemon stopped says more")
@@ -95,20 +93,37 @@ def back_up(data_dir: Path, target: Path, time: str) -> BackupSummary:
     return BackupSummary(report.messages, report.definitions, len(copied.segments), copied.length, others)
 
 
+def _copy_all(data_dir: Path, log: Path, target: Path) -> Copied:
+    (target / STORE).mkdir(mode=0o700)
+    copied = copy_log(log, target / STORE)
+    for name in _others(data_dir):
+        (target / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if Path(name).suffix in _DATABASES:
+            _copy_database(data_dir / name, target / name)
+        else:
+            with suppress(FileNotFoundError):  # the daemon has deleted it since it was listed
+                _copy_file(data_dir / name, target / name)
+    return copied
+
+
 def restore(backup: Path, data_dir: Path) -> BackupSummary:
     """Restore a backup into a data directory. If root restores, the files get the owner of the directory.
 
-    Raises BackupError if the backup is incomplete or modified, or if the directory already contains a store; OSError.
+    Raises BackupError if the backup is incomplete or modified, or if the directory already contains a store; OSError,
+    after which the directory is empty again.
     """
     manifest = _verified(backup)
     _make_empty(data_dir)
-    write_private(data_dir / RESTORING, b"A restore has begun and not ended: empty the directory, and restore again.\n")
-    for name in manifest["files"]:
-        (data_dir / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _copy_file(backup / name, data_dir / name)
-    write_private(data_dir / RESTORED, f"{secrets.token_hex(16)}\n".encode())
-    _give_to_owner(data_dir)
-    (data_dir / RESTORING).unlink()
+    with _emptied_on_failure(data_dir):
+        write_private(
+            data_dir / RESTORING, b"A restore has begun and not ended: empty the directory, and restore again.\n"
+        )
+        for name in manifest["files"]:
+            (data_dir / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _copy_file(backup / name, data_dir / name)
+        write_private(data_dir / RESTORED, f"{secrets.token_hex(16)}\n".encode())
+        _give_to_owner(data_dir)
+        (data_dir / RESTORING).unlink()
     return _summary(manifest)
 
 
@@ -152,14 +167,42 @@ def _manifest(backup: Path) -> dict[str, Any]:
 def _make_empty(directory: Path) -> None:
     """Create a directory. Raises BackupError if it exists and is not empty."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    held = next(iter(os.listdir(directory)), None)
+    held = next(_entries(directory), None)
     if held is not None:
-        raise BackupError(f"{directory} is not empty: it holds {held}")
+        raise BackupError(f"{directory} is not empty: it holds {held.name}")
+
+
+def _entries(directory: Path) -> Iterator[Path]:
+    """Yield what a directory contains."""
+    return (path for path in directory.iterdir() if path.name != _LOST_AND_FOUND)
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    """Yield everything below a directory."""
+    for path in _entries(directory):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from path.rglob("*")
+
+
+@contextmanager
+def _emptied_on_failure(directory: Path) -> Iterator[None]:
+    """Remove what was written into a directory if that fails: on a full disk, it would keep the disk full."""
+    try:
+        yield
+    except Exception:
+        with suppress(OSError):
+            for path in _entries(directory):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
+        raise
 
 
 def _all(directory: Path) -> Iterator[str]:
     """Yield the relative paths of all files in a directory, with slashes."""
-    for path in directory.rglob("*"):
+    for path in _below(directory):
         if path.is_file() and not path.is_symlink():
             yield path.relative_to(directory).as_posix()
 
@@ -195,7 +238,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
     Raises FileNotFoundError, and creates nothing, if the source does not exist.
     """
-    with source.open("rb") as content, open(target, "xb", opener=_private) as file:
+    with source.open("rb") as content, naming(target), open(target, "xb", opener=_private) as file:
         while piece := content.read(_PIECE):
             if piece.strip(b"\0"):
                 file.write(piece)
@@ -210,7 +253,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _sync(path: Path) -> None:
-    with path.open("rb") as written:
+    with naming(path), path.open("rb") as written:
         os.fsync(written.fileno())
 
 
@@ -226,5 +269,5 @@ def _give_to_owner(directory: Path) -> None:
     """If root restores, give the files to the owner of the directory: the daemon runs as that user."""
     if os.geteuid() == 0:
         owner = directory.stat()
-        for path in directory.rglob("*"):
+        for path in _below(directory):
             os.chown(path, owner.st_uid, owner.st_gid)

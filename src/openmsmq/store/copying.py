@@ -15,7 +15,8 @@ synced before the copy began. Three kinds of concurrent changes are handled as f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -154,11 +155,22 @@ def _end_of(codec: Codec, data: bytes, number: int) -> tuple[int, bool]:
 def _write(path: Path, data: bytes, size: int) -> None:
     """Write and sync a segment of full length: `data`, then a hole."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
+    with naming(path), os.fdopen(handle, "wb") as file:
         file.write(data)
         file.truncate(size)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add the path to an OSError that names no file, as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _drop(target: Path, numbers: list[int]) -> None:
