@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from openmsmq.admin.alarm_rules import AlarmRulesFile
-from openmsmq.admin.alarms import parse_thresholds, read_alarms
+from openmsmq.admin.alarms import Alarms, parse_thresholds, read_alarms
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.message import Message
 from openmsmq.model.names import parse_format_name
@@ -246,6 +246,28 @@ def test_an_unreachable_machine_raises_an_alarm_after_the_clock_was_set_back(tmp
     watch.now -= 86400
     assert watch.look() == [] and watch.look(290) == []
     assert watch.look(20) == [("raised", "peer", "old")], "not a day later"
+
+
+def test_readings_without_effect_are_left_out_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 99,000 queues, all readings together kept the event loop for 0.2 s. They are examined in slices."""
+    watch = Watch(tmp_path, oldest=100, quota=50)
+    given: list[set[tuple[str, str]]] = []
+    update = Alarms.update
+
+    def recording(alarms: Alarms, readings: Any, *others: Any) -> Any:
+        given.append(set(readings))
+        return update(alarms, readings, *others)
+
+    monkeypatch.setattr(Alarms, "update", recording)
+    for number in range(3):
+        watch.world.create(f"q{number}", QUOTA=10)
+    watch.world.send("q1")
+    watch.now = watch.world.now / 1000
+    name = watch.world.queue("q1").properties.path_name
+    assert watch.look() == [] and watch.look(100) == [("raised", "oldest", name)]
+    watch.receive("q1")
+    assert watch.look() == [("cleared", "oldest", name)]
+    assert given == [set(), {("oldest", name)}, set()]
 
 
 def test_events_are_stored_and_sent(tmp_path: Path) -> None:

@@ -183,6 +183,15 @@ class Alarms:
     beyond: dict[str, int] = field(default_factory=dict)
     told: dict[tuple[str, str], Alarm] = field(default_factory=dict)
 
+    def concerns(
+        self, key: tuple[str, str], value: float | None, thresholds: Mapping[str, int], by_queue: QueueThresholds
+    ) -> bool:
+        """Whether `update` needs a reading: it may raise an alarm, or its alarm is active."""
+        if value is None or key in self.active:
+            return key in self.active
+        threshold = by_queue.get((key[0], key_of(key[1])), thresholds[key[0]]) if by_queue else thresholds[key[0]]
+        return bool(threshold) and _is_bad(key[0], value, threshold)
+
     def update(
         self, readings: Readings, thresholds: Mapping[str, int], now: float, by_queue: QueueThresholds = _NONE,
         is_silenced: Callable[[str, str], bool] = lambda name, queue: False,

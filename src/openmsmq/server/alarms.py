@@ -119,7 +119,10 @@ class AlarmWatch:
         if self._clock() < self._checked:
             self._begin_again()
         self._checked = self._clock()
-        readings = {key: value async for key, value in self._readings(self._clock())}
+        alarms, limits = self.alarms, (self._thresholds, self._by_queue)
+        readings = {
+            key: value async for key, value in self._readings(self._clock()) if alarms.concerns(key, value, *limits)
+        }  # fmt: skip
         before, was = self.alarms.beyond, dict(self.alarms.active)
         events = self.alarms.update(
             readings, self._thresholds, self._clock(), self._by_queue, self._is_silenced
