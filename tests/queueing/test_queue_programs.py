@@ -365,6 +365,8 @@ class Program(RuleBasedStateMachine):
             found = [queue.entries[key] for key in queue.entries]
             sizes = [e.size if not isinstance(e, int) else e >> 64 for e in found]
             assert queue.total_bytes == sum(sizes) >= 0
+        registry = self.world.registry
+        assert registry.held.bytes == sum(queue.total_bytes for queue in registry.queues.values())
 
     @invariant()
     def every_lock_has_its_owner(self) -> None:

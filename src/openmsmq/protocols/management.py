@@ -57,7 +57,7 @@ MACHINE: dict[str, Callable[[QueueManager], Any]] = {
     "ds_server": lambda manager: None,  # no directory service
     "connected": lambda manager: "CONNECTED" if manager.outgoing.online else "DISCONNECTED",
     "type": lambda manager: f"Message Queuing {MSMQ_VERSION}",
-    "bytes_in_all_queues": lambda manager: sum(queue.total_bytes for queue in manager.registry.queues.values()),
+    "bytes_in_all_queues": lambda manager: manager.registry.held.bytes,
 }
 
 

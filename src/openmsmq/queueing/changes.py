@@ -163,7 +163,7 @@ class Changes:
                 return False
         if self.machine.quota == INFINITE:
             return True
-        charged = sum(queue.total_bytes for queue in self.registry.queues.values()) + self._staged_bytes + of_machine
+        charged = self.registry.held.bytes + self._staged_bytes + of_machine
         return charged + size <= self.machine.quota * 1024
 
     def charge_staged(self, queue: int, size: int) -> None:

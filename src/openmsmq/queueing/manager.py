@@ -164,8 +164,15 @@ class QueueManager:
             elif name.startswith((FINAL_ACK_PREFIX, ROUTE_PREFIX)):
                 notes.setdefault(int(name.partition(b"/")[2]), []).append(name)
         queues = [queue for queue in self.registry.queues.values() if queue.entries]
-        lost = [key for key in notes if not any(key in queue.entries for queue in queues)]
-        orphans += [Drop(name) for key in lost for name in notes[key]]
+        lost = set(notes)
+        for queue in queues:  # as few steps as possible: there may be many queues, and many notes
+            if not lost:
+                break
+            if len(lost) <= len(queue.entries):
+                lost = {key for key in lost if key not in queue.entries}
+            else:
+                lost.difference_update(queue.entries)
+        orphans += [Drop(name) for key in notes if key in lost for name in notes[key]]
         return orphans
 
     # -- turns and timers --------------------------------------------------------------------------------------

@@ -100,6 +100,13 @@ class HeldRecord:
         self.size: Final = size
 
 
+class HeldBytes:
+    """Bytes of the messages of all queues of a queue manager."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class Queue:
     """A queue.
 
@@ -120,6 +127,7 @@ class Queue:
             kept by `outbox`.
         pins: number of consumer groups; a subqueue that has any is not dropped when it is empty and closed.
         incoming: transactional sequences of other queue managers, by their identifier and their name for the queue.
+        held: sum to which `total_bytes` is added; kept by `registry`.
         came, left: number of messages added and removed since the start; transactional sends count on commit."""
 
     # Explicit __init__, because a restart creates two objects per queue: that of a dataclass would be interpreted.
@@ -141,7 +149,8 @@ class Queue:
         self.available = SortedKeys()
         self.locked: dict[int, Lock] = {}
         self.visible: list[int] = []  # sorted; locked positions that peeks see, and stale ones
-        self.total_bytes = 0  # deviation D-07: changed by insertion and deletion only
+        self.held: HeldBytes | None = None
+        self._total_bytes = 0  # deviation D-07: changed by insertion and deletion only
         self.aborts: dict[int, int] = {}
         self.asking: set[int] = set()
         self.recovered_until = 0
@@ -158,6 +167,17 @@ class Queue:
     def __bool__(self) -> bool:
         """Return True even for an empty queue."""
         return True
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of its messages."""
+        return self._total_bytes
+
+    @total_bytes.setter
+    def total_bytes(self, total: int) -> None:
+        if self.held is not None:
+            self.held.bytes += total - self._total_bytes
+        self._total_bytes = total
 
     @property
     def quota_bytes(self) -> int:

@@ -24,6 +24,7 @@ from openmsmq.queueing.queue import (
     SYSTEM_DEADLETTER,
     SYSTEM_DEADXACT,
     SYSTEM_JOURNAL,
+    HeldBytes,
     Queue,
     QueueKind,
 )
@@ -55,6 +56,7 @@ class Registry:
         self.machine = machine
         self._store = store
         self.queues: dict[int, Queue] = {}
+        self.held: Final = HeldBytes()
         self.by_name: dict[str, Queue] = {}  # private queues by lower-case name
         self.public: dict[UUID, Queue] = {}  # public queues of this machine by Queue.Identifier
         self.public_by_name: dict[str, Queue] = {}  # by lower-case name
@@ -74,8 +76,18 @@ class Registry:
         path_name = f"{self.machine.computer_name}\\system$;{name}"
         properties = QueueProperties(path_name, quota=quota, transactional=number == SYSTEM_DEADXACT)
         queue = Queue(number, QueueKind.SYSTEM, properties, self._store.read)
-        self.queues[number] = queue
+        self._add(queue)
         return queue
+
+    def _add(self, queue: Queue) -> None:
+        """Add an empty queue."""
+        queue.held = self.held
+        self.queues[queue.number] = queue
+
+    def _remove(self, queue: Queue) -> None:
+        self.held.bytes -= queue.total_bytes
+        queue.held = None
+        del self.queues[queue.number]
 
     def recover(self) -> None:
         """Register the queues defined in the log, without messages."""
@@ -309,7 +321,7 @@ class Registry:
         for member in self.family(queue):
             self._remember(member)
             member.deleted = True
-            del self.queues[member.number]
+            self._remove(member)
 
     def drop_unused(self, queue: Queue) -> None:
         """Delete a subqueue if it is empty, not open, and has no consumer group."""
@@ -322,7 +334,7 @@ class Registry:
             self._store.append([Drop(_definition(queue))])
         queue.deleted = True
         self._remember(queue)
-        del self.queues[queue.number]
+        self._remove(queue)
         del queue.parent.subqueues[queue.name.lower()]
 
     def _remember(self, queue: Queue) -> None:
@@ -359,8 +371,8 @@ class Registry:
         journal = Queue(number | JOURNAL_BIT, QueueKind.JOURNAL, _of_journal(properties), self._store.read)
         queue = Queue(number, kind, properties, self._store.read, journal)
         journal.owner = queue
-        self.queues[number] = queue
-        self.queues[journal.number] = journal
+        self._add(queue)
+        self._add(journal)
         self._note_names(queue)
         return queue
 
@@ -384,7 +396,8 @@ class Registry:
         parent's."""
         properties = _of_subqueue(parent.properties, name)
         queue = Queue(number, QueueKind.SUBQUEUE, properties, self._store.read, parent.journal, parent)
-        self.queues[number] = parent.subqueues[name.lower()] = queue
+        self._add(queue)
+        parent.subqueues[name.lower()] = queue
         return queue
 
     def _add_outgoing(self, number: int, name: names.SingleFormatName, charged_to: str = "") -> OutgoingQueue:
@@ -394,7 +407,8 @@ class Registry:
         queue = OutgoingQueue(number, properties, self._store.read, awaiting, name, charged_to)
         if charged_to:
             self._answers.charge(charged_to)
-        self.queues[number], self.queues[awaiting.number] = queue, awaiting
+        self._add(queue)
+        self._add(awaiting)
         self.outgoing[str(name).lower()] = queue
         return queue
 
@@ -402,7 +416,8 @@ class Registry:
         name = names.parse_format_name(properties.path_name)
         assert isinstance(name, names.ConnectorFormatName)
         queue = ConnectorQueue(number, properties, self._store.read, name)
-        self.queues[number] = self.connectors[name] = queue
+        self._add(queue)
+        self.connectors[name] = queue
         return queue
 
     def _count_owner(self, properties: QueueProperties, by: int) -> None:
