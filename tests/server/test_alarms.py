@@ -249,7 +249,7 @@ def test_an_unreachable_machine_raises_an_alarm_after_the_clock_was_set_back(tmp
 
 
 def test_readings_without_effect_are_left_out_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 99,000 queues, all readings together kept the event loop for 0.2 s. They are examined in slices."""
+    """All readings of 99,000 queues together held the event loop for 0.2 s. They are examined in slices."""
     watch = Watch(tmp_path, oldest=100, quota=50)
     given: list[set[tuple[str, str]]] = []
     update = Alarms.update

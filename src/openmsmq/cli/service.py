@@ -57,6 +57,12 @@ def serve(config: Path | None, **options: Any) -> None:
     sys.exit(code)
 
 
+class NotVerified(click.ClickException):
+    """The store could not be read, so nothing is known about it."""
+
+    exit_code = 2
+
+
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--repair", is_flag=True, help="Move damaged records into a quarantine file; keep all other records.")
@@ -81,9 +87,7 @@ def fsck(directory: Path, repair: bool, quarantine: Path | None, as_json: bool) 
     except (NoStore, StoreInUse) as error:
         raise click.UsageError(str(error)) from None
     except (UnknownFormat, OSError) as error:
-        unverified = click.ClickException(f"{error}; the store was not verified")
-        unverified.exit_code = 2
-        raise unverified from None
+        raise NotVerified(f"{error}; the store was not verified") from None
 
 
 def _fsck(store_fsck: Any, store: Path, directory: Path, repair: bool, quarantine: Path | None, as_json: bool) -> None:
