@@ -189,6 +189,16 @@ def test_the_log_names_the_source_of_a_refused_message(arrival: Arrival, caplog:
     assert f"from queue manager {UUID(bytes_le=SOURCE)}" in caplog.text and "NACK_BAD_DST_Q" in caplog.text
 
 
+def test_the_log_has_the_times_of_a_message_that_is_too_late(
+    pair: Pair, arrival: Arrival, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message becomes no dead letter. Only these times show that the clock of its sender may be behind."""
+    caplog.set_level("INFO", "openmsmq.peering.arrival")
+    judge(arrival, packet(sent_time=1_700_000_000 - 7200, time_to_reach_queue=60), ORIGIN)
+    said = "NACK_REACH_QUEUE_TIMEOUT: its limit is 60 s, and by its sender's clock it was sent at 2023-11-14 20:13:20 UTC"
+    assert said in caplog.text
+
+
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("peer", [SOURCE, b"\7" * 16], ids=["source", "hop"])
 def test_an_unknown_source_is_answered_on_the_session_if_its_address_is_known(

@@ -27,6 +27,7 @@ from openmsmq.model.errors import (
 )
 from openmsmq.model.message import NULL_GUID, Message
 from openmsmq.model.security import ANONYMOUS, EVERYONE
+from openmsmq.model.text import time_text
 from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import TransactionHeader
 from openmsmq.packet.internal import FinalAckBody
@@ -382,8 +383,9 @@ class Arrival:
         packet, message = arrived.packet, arrived.message
         self.rejected += 1
         logger.info(
-            "rejecting message %s from queue manager %s for %s: %s",
+            "rejecting message %s from queue manager %s for %s: %s%s",
             message.id, _text(packet.user.source_queue_manager), message.destination_queue_format_name, reason.name,
+            _times_of(message) if reason is MessageClass.NACK_REACH_QUEUE_TIMEOUT else "",
         )  # fmt: skip
         if not self._protection.acknowledges(packet, reason):
             message.acknowledgements_requested = 0
@@ -486,7 +488,7 @@ class Arrival:
     def _has_expired(self, message: Message) -> bool:
         """Whether a message has expired (3.1.7.1.2). If it was sent in the future, the clocks differ, and its age is
         0."""
-        lifetime = min(message.time_to_reach_queue, message.time_to_be_received)
+        lifetime = _lifetime(message)
         if lifetime == INFINITE:
             return False
         age = (self._manager.clock() // 1000 - message.sent_time + (1 << 31)) % (1 << 32) - (1 << 31)
@@ -577,6 +579,17 @@ def reply_to(packet: UserMessage, origin: ArrivalOrigin) -> str:
     if packet.user.destination is not None and packet.user.destination.direct:
         return order_queue_of(origin.address, origin.peer)
     return str(names.PrivateFormatName(UUID(bytes_le=packet.user.source_queue_manager), ORDER_QUEUE_NUMBER))
+
+
+def _lifetime(message: Message) -> int:
+    """Return the seconds after which a message that has not arrived expires."""
+    return min(message.time_to_reach_queue, message.time_to_be_received)
+
+
+def _times_of(message: Message) -> str:
+    """Return the times of a message that arrived too late: the clocks of the machines may differ."""
+    sent = time_text(message.sent_time)
+    return f": its limit is {_lifetime(message)} s, and by its sender's clock it was sent at {sent}"
 
 
 def _text(guid: bytes) -> str:
