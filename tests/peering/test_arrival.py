@@ -195,8 +195,8 @@ def test_the_log_has_the_times_of_a_message_that_is_too_late(
     """The message becomes no dead letter. Only these times show that the clock of its sender may be behind."""
     caplog.set_level("INFO", "openmsmq.peering.arrival")
     judge(arrival, packet(sent_time=1_700_000_000 - 7200, time_to_reach_queue=60), ORIGIN)
-    said = "NACK_REACH_QUEUE_TIMEOUT: its limit is 60 s, and by its sender's clock it was sent at 2023-11-14 20:13:20 UTC"
-    assert said in caplog.text
+    assert "NACK_REACH_QUEUE_TIMEOUT: its limit is 60 s, and by its sender's clock it was sent at " in caplog.text
+    assert "2023-11-14 20:13:20 UTC" in caplog.text
 
 
 @pytest.mark.parametrize("direct", [True, False])
