@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 import openmsmq
 from daemon import Daemon, eventually
 from openmsmq.admin.explaining import explanation
+from openmsmq.cli.administering import _show_machine
 from openmsmq.cli.connection import Address, is_here
 from openmsmq.cli.root import cli
 
@@ -150,3 +151,19 @@ def test_kerberos_is_refused_with_a_user_and_for_arrow_flight(monkeypatch: pytes
 def test_the_loopback_addresses_are_this_machine(host: str, here: bool) -> None:
     address: Any = SimpleNamespace(host=host)
     assert is_here(address) is here
+
+
+@pytest.mark.parametrize("count", [20, 21, 2000])
+def test_a_machine_with_many_queues_is_shown_on_few_lines(capsys: pytest.CaptureFixture[str], count: int) -> None:
+    class Machine:
+        machine_id, version = "m", "1"
+
+        def management(self) -> dict[str, object]:
+            return {"private_queues": [f"q{number}" for number in range(count)], "connected": "CONNECTED"}
+
+    _show_machine(Machine(), as_json=False)  # type: ignore[arg-type]
+    said = capsys.readouterr().out
+    assert ("more (openmsmq queue list" in said) == (count > 20) and said.count("\n") < 30 and "CONNECTED" in said
+    assert count < 2000 or "and 1,980 more" in said
+    _show_machine(Machine(), as_json=True)  # type: ignore[arg-type]
+    assert f"q{count - 1}" in capsys.readouterr().out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import click
 
 from openmsmq.actions import outgoing as outgoing_actions
@@ -21,6 +23,8 @@ from openmsmq.cli.web_api import ApiOptions, api_options
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import Access
 from openmsmq.model.text import counted
+
+_MOST_NAMES: Final = 20  # names of queues that are shown for a machine
 
 
 @click.group(invoke_without_command=True)
@@ -51,7 +55,14 @@ def _show_machine(qm: QueueManager, as_json: bool) -> None:
     if as_json:
         print_json(properties)
     else:
-        print_table(["property", "value"], management_rows(properties))
+        shown = {name: _shortened(value) if isinstance(value, list) else value for name, value in properties.items()}
+        print_table(["property", "value"], management_rows(shown))
+
+
+def _shortened(names: list[Any]) -> list[Any]:
+    """Return the first names, and how many more there are: a machine may have 99,000 queues."""
+    more = len(names) - _MOST_NAMES
+    return names if more <= 0 else [*names[:_MOST_NAMES], f"and {more:,} more (openmsmq queue list, or --json)"]
 
 
 @machine.command("connect")
