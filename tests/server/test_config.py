@@ -261,6 +261,8 @@ def test_message_security_settings_are_a_table_of_the_file(tmp_path):
     file.write_text("[security]\nallow_sha1 = true\nminimum_rsa_bits = 2048\n")
     security = load(file, {}).security
     assert (security.allow_sha1, security.allow_md5, security.minimum_rsa_bits) == (True, False, 2048)
+    shown = load(file, {}).described()["security"]
+    assert (shown["value"]["allow_sha1"], shown["value"]["minimum_rsa_bits"]) == (True, 2048)
     switched_on = [name for name, value in asdict(load(environment={}).security).items() if value is True]
     assert switched_on == ["reject_enhanced_rc2_using_40_bit_keys"]
 

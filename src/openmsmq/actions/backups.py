@@ -25,7 +25,7 @@ from openmsmq.actions.fields import CommandText, Text, doc
 from openmsmq.actions.jobs import JobDetails
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, Input, Job, Output, Rows, action
-from openmsmq.admin.backup import FAILURES, MANIFEST, back_up, verify
+from openmsmq.admin.backup import FAILURES, MANIFEST, back_up, files_outside, verify
 
 logger = logging.getLogger(__name__)
 
@@ -195,8 +195,7 @@ def back_up_to(site: ActionSite, target: str, outside: Sequence[Path]) -> MadeBa
     data_dir = site.data_dir
     done = back_up(data_dir, Path(target), datetime.now(UTC).isoformat(timespec="seconds"))
     site.record("backup.make", "backup", target, count=done.messages)
-    inside = data_dir.resolve()
-    others = [str(path) for path in outside if path.exists() and inside not in path.resolve().parents]
+    others = files_outside(data_dir, outside)
     return MadeBackup(target, done.messages, done.definitions, done.segments, done.bytes, done.files, others)
 
 

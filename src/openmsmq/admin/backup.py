@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,6 +200,15 @@ def _emptied_on_failure(directory: Path) -> Iterator[None]:
         raise
 
 
+def files_outside(data_dir: Path, files: Iterable[Path]) -> list[str]:
+    """Return the existing files of the queue manager that no backup contains: those of `files` that are not in the data
+    directory, and what symbolic links in it lead to."""
+    inside = data_dir.resolve()
+    links = [path for path in _below(data_dir) if path.is_symlink() and _is_copied(path.relative_to(data_dir))]
+    found = (path for path in (*files, *sorted(links)) if path.exists() and not path.resolve().is_relative_to(inside))
+    return list(dict.fromkeys(map(str, found)))
+
+
 def _all(directory: Path) -> Iterator[str]:
     """Yield the relative paths of all files in a directory, with slashes."""
     for path in _below(directory):
@@ -209,16 +218,18 @@ def _all(directory: Path) -> Iterator[str]:
 
 def _others(data_dir: Path) -> list[str]:
     """Return the files of a data directory to copy, except those of the store."""
-    names = []
-    for name in _all(data_dir):
-        parts = Path(name).parts
-        if (
-            not is_of_store(parts[0], STORE)
-            and not any(part.startswith(_NOT_COPIED) for part in parts)
-            and "-wal" not in parts[-1]
-        ):
-            names.append(name)
-    return sorted(name for name in names if not name.endswith(("-shm", "-journal")))
+    return sorted(name for name in _all(data_dir) if _is_copied(Path(name)))
+
+
+def _is_copied(name: Path) -> bool:
+    """Whether a backup contains a file of the data directory that is not of the store."""
+    parts = name.parts
+    return not (
+        is_of_store(parts[0], STORE)
+        or any(part.startswith(_NOT_COPIED) for part in parts)
+        or "-wal" in name.name
+        or name.name.endswith(("-shm", "-journal"))
+    )
 
 
 def _copy_database(source: Path, target: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from msrpc.rpc.pdu import AuthLevel
@@ -566,6 +566,10 @@ class DaemonSettings:
 
 
 def _shown(item: Field[Any], value: Any) -> Any:
+    if is_dataclass(value):  # a table of the file
+        return asdict(cast("Any", value))
+    if isinstance(value, tuple):
+        return [_shown(item, each) for each in value]
     if "url" not in item.metadata or not value:
         return value
     url = urlsplit(value)

@@ -18,6 +18,7 @@ from msrpc.rpc.tickets import ticket_acceptor
 from msrpc.rpc.timing import Timings
 from msrpc.rpc.unix_sockets import bind_unix
 from openmsmq.admin.alarms import Alarms
+from openmsmq.admin.backup import files_outside
 from openmsmq.admin.tokens import TokensFile, TokensFileError, TokenUses, write_uses
 from openmsmq.admin.web_address import address_of, forget_address, write_address
 from openmsmq.files.private import PrivateFileError
@@ -33,7 +34,7 @@ from openmsmq.processes.child import ChildProcess, Program
 from openmsmq.queueing.auditing import NoAudit
 from openmsmq.server.background import start_background_task
 from openmsmq.server.calls import Calls
-from openmsmq.server.config import Configuration, ConfigurationError
+from openmsmq.server.config import ConfigurationError
 from openmsmq.server.context import DaemonContext
 from openmsmq.server.interfaces import SERVED
 from openmsmq.server.relays import RelayService
@@ -113,7 +114,8 @@ class WebServer:
             self._context.ports.number("web_port"), certificate=certificate, key=key,
             socket=str(path), data_dir=str(data_dir), store=self._context.store.directory,
             users_file=str(configuration.users_path.resolve()), backups=str(configuration.backup_directory or ""),
-            outside=files_outside(configuration), hosts=self._names(),
+            outside=files_outside(configuration.data_dir, (configuration.users_path, configuration.directory_file)),
+            hosts=self._names(),
             webhook=configuration.alarm_webhook, webhook_key_file=str(configuration.alarm_webhook_key_file or ""),
             mail_to=configuration.alarm_mail_recipients, mail_from=configuration.alarm_mail_sender,
             mail_server=configuration.alarm_mail_server, mail_tls=configuration.alarm_mail_tls,
@@ -174,17 +176,6 @@ class WebServer:
         if self._rpc.may_answer():  # otherwise the file belongs to the daemon that has taken over
             forget_address(data_dir)
         (data_dir / _SOCKET).unlink(missing_ok=True)
-
-
-def files_outside(configuration: Configuration) -> list[str]:
-    """Return the existing files of the queue manager that are not in the data directory, so that no backup contains
-    them."""
-    data_dir = configuration.data_dir.resolve()
-    return [
-        str(path)
-        for path in (configuration.users_path, configuration.directory_file)
-        if not path.resolve().is_relative_to(data_dir) and path.exists()
-    ]
 
 
 def _check_openid(settings: OpenIdSettings) -> None:
