@@ -1,4 +1,4 @@
-"""The server of an apartment, for objects of the client program."""
+"""Objects in an apartment of the client program."""
 
 from __future__ import annotations
 
@@ -10,17 +10,6 @@ import pytest
 
 from msrpc.ndr import Interface, Operation
 from openmsmq.com import ComError, proxies
-from openmsmq.com.apartment import Apartment
-from openmsmq.model.exhaustion import shortage
-
-
-def test_calls_over_a_quota_get_the_error_of_the_queue_manager() -> None:
-    apartment = Apartment("127.0.0.1")
-    try:
-        apartment.run(apartment._listen("127.0.0.1"))
-        assert apartment._listener is not None and apartment._listener.calls.shortage is shortage
-    finally:
-        apartment.close()
 
 
 class Enumerator:

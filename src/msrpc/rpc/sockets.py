@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import selectors
 import socket
 from typing import Final
 
@@ -12,7 +13,7 @@ from typing import Final
 DEAD_PEER: Final = 120  # seconds
 KEEPALIVE_PROBES: Final = 3
 LEAST_DEAD_PEER: Final = 2 * KEEPALIVE_PROBES  # whole seconds between probes
-_POLLRDHUP: Final = getattr(select, "POLLRDHUP", 0)  # Linux
+_POLLRDHUP: Final = getattr(select, "POLLRDHUP", 0)  # Linux only
 
 
 def set_options(sock: socket.socket, dead_peer_seconds: int = DEAD_PEER) -> None:
@@ -22,7 +23,7 @@ def set_options(sock: socket.socket, dead_peer_seconds: int = DEAD_PEER) -> None
     platform lacks are not set. Unix sockets need none, because the kernel reports immediately when the other side is
     closed.
     """
-    if sock.family == socket.AF_UNIX:
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     seconds = max(dead_peer_seconds, LEAST_DEAD_PEER)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -38,7 +39,12 @@ def set_options(sock: socket.socket, dead_peer_seconds: int = DEAD_PEER) -> None
 
 
 def peer_has_closed(descriptor: int) -> bool:
-    """Whether a FIN or RST of the peer has arrived on an idle connection, so that it would not process further data."""
+    """Whether a FIN or RST of the peer has arrived on an idle connection, so that it would not process further data.
+    Elsewhere than on Linux, unread data counts as the end, which a client without a call does not expect either."""
+    if not _POLLRDHUP:
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            return bool(selector.select(0))
     poll = select.poll()
     poll.register(descriptor, _POLLRDHUP)
     return bool(poll.poll(0))  # only errors are reported in addition

@@ -30,7 +30,6 @@ from msrpc.rpc.responses import decoded
 from msrpc.rpc.server import RpcServer
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import ComError, HResult, MsmqError, RpcConnectionError
-from openmsmq.model.exhaustion import shortage
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +219,6 @@ class Apartment:
         server.cancelled = HResult.MQ_ERROR_OPERATION_CANCELLED
         table = InterfaceTable([*resolver_services(server), *interfaces_of(server)])
         self._listener = RpcServer()
-        self._listener.calls.shortage = shortage
         _, server.port = await self._listener.listen(host, 0, table)
         server.resolver_port = server.port
         return server
