@@ -15,7 +15,9 @@ from daemon import Daemon
 from msrpc.rpc import sockets
 
 PROGRAM = r"""
-import asyncio, ctypes.util, importlib.abc, os, select, selectors, socket, subprocess, sys, threading
+import asyncio, ctypes.util, importlib.abc, os, select, selectors, signal, socket, subprocess
+import sys, threading, time
+
 import sources
 
 sources.prefer()
@@ -23,7 +25,11 @@ HIDDEN = {"fcntl", "grp", "pwd", "resource", "syslog", "termios", "uvloop"}
 MISSING = {
     socket: "AF_UNIX MSG_DONTWAIT MSG_NOSIGNAL SO_REUSEPORT TCP_KEEPIDLE TCP_USER_TIMEOUT",
     select: "epoll poll POLLRDHUP",
-    os: "fchmod fchown fork geteuid getgid getuid pread pwrite O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_PATH",
+    os: "chown eventfd fchmod fchown fdatasync fork getegid geteuid getgid getloadavg getsid getuid killpg nice pipe2 "
+    "pread pwrite register_at_fork sched_getaffinity setsid statvfs sysconf uname "
+    "O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_PATH",
+    signal: "SIGALRM SIGCHLD SIGHUP SIGKILL SIGPIPE SIGUSR1 pthread_sigmask set_wakeup_fd setitimer",
+    time: "clock_gettime tzset",
 }
 
 class Hider(importlib.abc.MetaPathFinder):

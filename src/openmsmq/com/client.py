@@ -66,7 +66,8 @@ def _after_fork() -> None:
     _lock.release()
 
 
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_after_fork)
 
 
 @atexit.register
