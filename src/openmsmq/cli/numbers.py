@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -34,7 +34,13 @@ SECONDS: Final = FiniteRange(0, LONGEST)
 INTERVAL: Final = FiniteRange(0.2, LONGEST)
 
 
-class Amount(click.ParamType[int]):
+if TYPE_CHECKING:
+    IntegerType = click.ParamType[int]
+else:
+    IntegerType = click.ParamType  # generic since click 8.4 only
+
+
+class Amount(IntegerType):
     """Seconds or bytes with an optional unit; the value is a whole number in a range. `name` and `examples` are for
     help."""
 
