@@ -112,7 +112,7 @@ class OrpcInterface(ServedInterface):
 
         task = self.server.host.spawn(run())
         context.call.waits()
-        context.call.on_cancel = task.cancel
+        context.call.on_cancel = context.on_cancel or task.cancel
         task.add_done_callback(lambda done: self._answer_late(context, operation, done, before))
 
     def _answer_late(self, context: CallContext, operation: Operation, task: asyncio.Task[Any], before: int) -> None:

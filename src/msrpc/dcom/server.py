@@ -183,10 +183,12 @@ class CallContext:
         interface: the called interface.
         owner: the caller, which owns the objects that the call creates.
         causality: the CID of the chain of calls (2.2.6, 3.1.1.5.4).
+        on_cancel: ends the work that the response awaits, which then returns or raises the outcome. If it is None, a
+            canceled call cancels the task that awaits the work, which may not have begun, or have its result already.
         must_wait: the response must be sent only after everything written so far is on the disk.
     """
 
-    __slots__ = ("_passed", "call", "causality", "interface", "must_wait", "owner", "server")
+    __slots__ = ("_passed", "call", "causality", "interface", "must_wait", "on_cancel", "owner", "server")
 
     def __init__(
         self, server: ComServer, call: Call, interface: Interface, causality: bytes, owner: ObjectOwner
@@ -194,6 +196,7 @@ class CallContext:
         self.server, self.call, self.interface, self.causality = server, call, interface, causality
         self.owner = owner
         self.must_wait = False
+        self.on_cancel: Callable[[], None] | None = None
         self._passed: list[Exportable] = []
 
     def end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from msrpc.dcom import coercion
@@ -20,7 +21,7 @@ from openmsmq.protocols.mqac.message import MSMQMessage
 from openmsmq.protocols.mqac.objects import MqacObject, boolean, integer, timeout
 from openmsmq.protocols.mqac.queue_info import MSMQQueueInfo
 from openmsmq.protocols.mqac.transactions import transaction_of
-from openmsmq.queueing.descriptors import CursorState, OpenQueueDescriptor, QueueCursor
+from openmsmq.queueing.descriptors import CursorState, OpenQueueDescriptor, QueueCursor, WaitingMessageReadOperation
 from openmsmq.queueing.unit_of_work import Transaction
 
 _RECEIVING: Final = (Access.RECEIVE, Access.RECEIVE_ADMIN)
@@ -271,11 +272,9 @@ class MSMQQueue(MqacObject):
         their names use the cursor. A time-out of 0 is answered with MQ_ERROR_MESSAGE_NOT_FOUND (0xC00E0088); the number
         published with that name is that of another error."""
         outcome: asyncio.Future[MSMQMessage] = asyncio.get_running_loop().create_future()
-        offer = _Offer(self, context, wanted, watches=action is ReceiveAction.RECEIVE and transaction is None)
+        offer = _Offer(self, context, wanted, takes=action is ReceiveAction.RECEIVE)
 
         def reply(status: int, message: Message | None) -> None:
-            if outcome.done():
-                return
             if message is None:
                 outcome.set_exception(offer.failed(_failure(status, milliseconds), descriptor.name))
             else:
@@ -288,15 +287,11 @@ class MSMQQueue(MqacObject):
         )
         if reader is None:
             return outcome.result()
+        context.on_cancel = partial(self._cancel, reader)
+        return outcome
 
-        async def wait() -> MSMQMessage:
-            try:
-                return await outcome
-            except asyncio.CancelledError:
-                reading.cancel(reader)
-                raise
-
-        return wait()
+    def _cancel(self, reader: WaitingMessageReadOperation) -> None:
+        self.environment.manager.reading.cancel(reader)
 
     def look_up(
         self,
@@ -310,7 +305,7 @@ class MSMQQueue(MqacObject):
         leaves_visible: bool,
     ) -> MSMQMessage:
         """Return a message by its lookup identifier. Raises MsmqError."""
-        offer = _Offer(self, context, wanted)
+        offer = _Offer(self, context, wanted, takes=destructive)
         found: list[tuple[int, Message | None]] = []
         self.environment.manager.reading.read_by_lookup_identifier(
             descriptor, identifier, seek, offer.accept, lambda status, message: found.append((status, message)),
@@ -330,15 +325,16 @@ class _Offer:
     """The object for a message that a read has found. It is created before the message is taken, so that the message
     stays in its queue if a limit is exceeded. It has its own copy of the message."""
 
-    def __init__(self, queue: MSMQQueue, context: CallContext, wanted: _Wanted, *, watches: bool = False) -> None:
-        """`watches`: take no message for a client that has disconnected."""
-        self._queue, self._context, self._wanted, self._watches = queue, context, wanted, watches
+    def __init__(self, queue: MSMQQueue, context: CallContext, wanted: _Wanted, *, takes: bool) -> None:
+        """`takes`: whether it is a receive, which takes no message if its client has disconnected or canceled it
+        (deviation D-26)."""
+        self._queue, self._context, self._wanted, self._takes = queue, context, wanted, takes
         self._made: MSMQMessage | None = None
         self._refusal: MsmqError | None = None
 
     def accept(self, message: Message) -> int:
         """See `queueing.descriptors.Accept`."""
-        if self._watches and self._context.call.abandoned:
+        if self._takes and self._context.call.abandoned:
             return HResult.MQ_ERROR_OPERATION_CANCELLED
         wanted = self._wanted
         made = MSMQMessage(
