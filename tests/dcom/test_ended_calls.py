@@ -21,15 +21,6 @@ from openmsmq.protocols.mqac.transactions import TransactionImpl
 CANCELLED = int(HResult.MQ_ERROR_OPERATION_CANCELLED)
 
 
-class Client(Link):
-    """A connection whose client may have orphaned the call."""
-
-    orphaned = False
-
-    def awaits(self, call: Call) -> bool:
-        return not self.orphaned
-
-
 class Reading:
     """A queue object with calls that are not answered yet."""
 
@@ -42,7 +33,7 @@ class Reading:
             self.both.info.put_FormatName(self.both.context, "DIRECT=OS:.\\private$\\xact")
         self.target = self.both.open(Access.RECEIVE)
         self.ipid = self.world.export(self.target, m.IMSMQQueue4).ipid
-        self.link = Client(self.world.association)
+        self.link = Link(self.world.association)
 
     def call(self, name: str, *arguments: Variant) -> Call:
         """Call a method with its first arguments."""
@@ -136,7 +127,7 @@ def test_an_orphaned_receive_by_lookup_identifier_takes_no_message(name: str) ->
 
     async def work() -> None:
         reading = Reading()
-        reading.link.orphaned = True
+        reading.link.orphans = True
         reading.call(name)
         await reading.settle()
         assert len(reading.machine.queue("q")) == 1

@@ -41,17 +41,19 @@ from queueing.world import World
 
 
 class Connection:
-    """The parts of a connection that a call needs."""
+    """The parts of a connection that a call needs. `orphans`: whether the client orphans the call before it is
+    served."""
 
     peer_host = "192.0.2.1"
     descriptor = -1
     failures = PeerFailures(lambda: 0.0)
 
-    def __init__(self, association: Association) -> None:
+    def __init__(self, association: Association, orphans: bool = False) -> None:
         self.association = association
+        self.orphans = orphans
 
     def awaits(self, call: Call) -> bool:
-        return True
+        return not self.orphans
 
     def send_reply(self, call: Call, stub: bytes) -> None:
         self.answer = stub
@@ -171,6 +173,7 @@ class Client:
 
     caller = UNAUTHENTICATED
     timings: Timings | None = None  # of calls that start from now on
+    orphans = False  # whether it orphans them before they are served
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -192,7 +195,7 @@ class Client:
     def start_stub(self, name: str, stub: bytes) -> Pending:
         """Start an operation with these bytes as stub."""
         interface, operation = self._find(name)
-        connection = Connection(self.association)
+        connection = Connection(self.association, self.orphans)
         call = Call(connection, interface, self.caller, None, 1, 0, operation.opnum, stub)  # type: ignore[arg-type]
         call.timings = self.timings
         interface.call(call)

@@ -230,6 +230,21 @@ def test_a_waiting_receive_is_cancelled(client: Client, server: Server) -> None:
     assert server.world.labels() == ["a"]
 
 
+@pytest.mark.parametrize("by_lookup_identifier", [False, True])
+def test_an_orphaned_receive_locks_nothing(client: Client, by_lookup_identifier: bool) -> None:
+    """C706 9.3.3: nobody gets the handle with which to end it. The client has another connection, so its handles
+    stay."""
+    queue, _ = session(client)
+    client.server.world.send(label="m")
+    client.orphans = True
+    if by_lookup_identifier:
+        look_up(client, queue, 0, LookupAction.RECEIVE_NEXT)
+    else:
+        start(client, queue)
+    client.orphans = False
+    assert message(read(client, queue)).label == "m"
+
+
 def test_a_cursor_moves_and_receives(client: Client, server: Server) -> None:
     for label in "abc":
         server.world.send(label=label)

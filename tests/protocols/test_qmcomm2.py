@@ -150,6 +150,20 @@ def test_a_transactional_receive_returns_at_the_abort(server: Server, client: Cl
         assert len(server.world.queue("t")) == left
 
 
+def test_an_orphaned_receive_in_a_transaction_takes_nothing(server: Server, client: Client) -> None:
+    """C706 9.3.3; deviation D-26: the commit removes only messages that the client may have got."""
+    work = client.call("R_QMEnlistInternalTransaction", pUow=UOW).phIntXact
+    sender, reader = client.open("t", Access.SEND).phQueue, client.open("t").pdwQMContext
+    client.send(sender, Message(), UOW.rgb)
+    client.call("R_QMCommitTransaction", phIntXact=work)
+    work = client.call("R_QMEnlistInternalTransaction", pUow=UOW).phIntXact
+    client.orphans = True
+    client.start_receive(reader, uow=UOW.rgb)
+    client.orphans = False
+    client.call("R_QMCommitTransaction", phIntXact=work)
+    assert len(server.world.queue("t")) == 1
+
+
 def test_invalid_sends_are_refused(server: Server, client: Client) -> None:
     sender = client.open(access=Access.SEND).phQueue
     assert client.send(client.open().phQueue, Message()).result == H.MQ_ERROR_ACCESS_DENIED

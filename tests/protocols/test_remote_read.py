@@ -241,6 +241,16 @@ def test_a_receive_whose_call_is_cancelled_takes_nothing(client: Client) -> None
     assert label(read(client, handle, request=2)) == "a"
 
 
+def test_an_orphaned_receive_locks_nothing(client: Client) -> None:
+    """C706 9.3.3. The client has another connection, so its handles stay."""
+    put(client, "a")
+    handle = opened(client)
+    client.orphans = True
+    start(client, handle)
+    client.orphans = False
+    assert label(read(client, handle)) == "a"
+
+
 def test_a_receive_that_has_its_message_is_not_cancelled(client: Client) -> None:
     put(client, "a")
     handle = opened(client)

@@ -85,7 +85,10 @@ class PendingStart:
 
     def prepare(self, message: Message) -> int:
         """See `descriptors.Accept`: encode the whole answer, with the handle that ends the receive, before the message
-        is taken."""
+        is taken. A receive takes none if nobody awaits the answer, because nobody would get the handle (deviation
+        D-26)."""
+        if self._destructive and self._call.abandoned:
+            return HResult.MQ_ERROR_OPERATION_CANCELLED
         description = self._description
         description.Reserved = BY_SERVER
         description.lpBuffer = user_message_of(message, tells_level=True).pack()

@@ -30,15 +30,15 @@ _ACTIONS = {int(action): action for action in ReceiveAction}
 class PendingRead:
     """An rpc_ACReceiveMessageEx from its request to its answer.
 
-    While it waits, only the bytes of the request are kept; the decoded buffer is several times as large. `removes`
-    (deviation D-26): the answer removes the message, so none is taken for a client known to have disconnected.
+    While it waits, only the bytes of the request are kept; the decoded buffer is several times as large. `takes`
+    (deviation D-26): it is a receive, which takes no message if its client has disconnected or canceled it.
     """
 
-    __slots__ = ("_call", "_interface", "_ptb", "_removes", "_stub")
+    __slots__ = ("_call", "_interface", "_ptb", "_stub", "_takes")
     _operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
 
-    def __init__(self, interface: QmComm2, call: Call, ptb: m.CACTransferBufferV2, removes: bool) -> None:
-        self._interface, self._call, self._removes = interface, call, removes
+    def __init__(self, interface: QmComm2, call: Call, ptb: m.CACTransferBufferV2, takes: bool) -> None:
+        self._interface, self._call, self._takes = interface, call, takes
         self._ptb: m.CACTransferBufferV2 | None = ptb
         self._stub = b""
 
@@ -47,7 +47,7 @@ class PendingRead:
 
     def prepare(self, message: Message) -> int:
         """See `descriptors.Accept`: encode the whole answer before the message is taken."""
-        if self._removes and self._call.abandoned:
+        if self._takes and self._call.abandoned:
             return HResult.MQ_ERROR_OPERATION_CANCELLED
         ptb = self._buffer()
         status = self._interface.fill(ptb, message)
@@ -151,8 +151,7 @@ class QmComm2(NdrInterface):
             cursor = descriptor.cursors.get(receive.Cursor)
             if cursor is None:
                 raise InvalidHandle(detail=f"{descriptor.name}: no cursor {receive.Cursor:#x}")
-        removes = action is ReceiveAction.RECEIVE and transaction is None
-        pending = PendingRead(self, call, ptb, removes)
+        pending = PendingRead(self, call, ptb, takes=action is ReceiveAction.RECEIVE)
         reader = environment.manager.reading.read(
             descriptor,
             action,
@@ -186,17 +185,24 @@ class QmComm2(NdrInterface):
         denied = action is ReceiveAction.RECEIVE and proxy.access is not Access.RECEIVE
         check(not denied, f"opened with {proxy.access.name} access", HResult.MQ_ERROR_ACCESS_DENIED)
         proxy.check_cursor(receive.Cursor)
-        self.answer_later(call, q, self._read_remotely(q.ptb, proxy, action, receive.RequestTimeout, receive.Cursor))
+        reading = self._read_remotely(call, q.ptb, proxy, action, receive.RequestTimeout, receive.Cursor)
+        self.answer_later(call, q, reading)
 
     async def _read_remotely(
         self,
+        call: Call,
         ptb: m.CACTransferBufferV2,
         proxy: RemoteQueueProxyHandle,
         action: ReceiveAction,
         timeout: int,
         cursor: int,
     ) -> m.rpc_ACReceiveMessageEx_Response:
-        status = await proxy.read(action, timeout, cursor, partial(self.fill, ptb))
+        takes = action is ReceiveAction.RECEIVE
+
+        def accept(message: Message) -> int:
+            return HResult.MQ_ERROR_OPERATION_CANCELLED if takes and call.abandoned else self.fill(ptb, message)
+
+        status = await proxy.read(action, timeout, cursor, accept)
         return m.rpc_ACReceiveMessageEx_Response(ptb=ptb, result=status)
 
     def _cancel(self, reader: WaitingMessageReadOperation) -> None:

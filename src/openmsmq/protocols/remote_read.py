@@ -122,7 +122,10 @@ class PendingReceive:
         self._stub = b""
 
     def prepare(self, message: Message) -> int:
-        """See `descriptors.Accept`: encode the whole answer before the message is taken."""
+        """See `descriptors.Accept`: encode the whole answer before the message is taken. A receive takes none if nobody
+        awaits the answer, because nobody would end it (deviation D-26)."""
+        if self._destructive and self._call.abandoned:
+            return HResult.MQ_ERROR_OPERATION_CANCELLED
         q = self._q
         response = self._response(HResult.MQ_OK)
         response.pdwArriveTime = message.arrival_time
