@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from openmsmq.client.calls import ProtocolUnavailable
-from openmsmq.model.constants import Access
+from openmsmq.client.open_queue import TakenMessage
+from openmsmq.model.constants import Access, ReceiveAction
 from openmsmq.model.errors import AccessDenied, HResult, MsmqError, RpcConnectionError
+from openmsmq.model.message import Message
 from openmsmq.protocols.proxies import HandedOver
 from openmsmq.server import remote
 from openmsmq.server.remote import Peers, PeerSession
 
 
 class Runner:
-    """A connection whose calls have scripted results; exceptions are raised."""
+    """A connection whose calls have scripted results; exceptions are raised, futures are awaited."""
 
     def __init__(self, results: list[Any], *where: Any) -> None:
         self._results, self.where = results, where
@@ -27,16 +29,25 @@ class Runner:
         result = self._results.pop(0)
         if isinstance(result, BaseException):
             raise result
-        return result
+        return await result if isinstance(result, asyncio.Future) else result
 
     def close(self) -> None:
         self.closed = True
 
 
 class Session:
-    """An open session."""
+    """An open session. Its steps are the names of its calls."""
 
-    reopens = True
+    name, reopens = "q", True
+
+    def next_request(self) -> int:
+        return 1
+
+    def start(self, action: ReceiveAction, timeout: int, cursor: int, request: int) -> str:
+        return "start"
+
+    def end(self, request: int, taken: bool) -> str:
+        return f"end {taken}"
 
 
 @pytest.fixture
@@ -144,3 +155,28 @@ def test_an_invalid_property_is_an_error_of_the_peer(connections: Callable[..., 
     connections(ValueError("type 99"), {})
     first, _ = asked(lambda known: known.management("FAR", None))
     assert first.hresult == HResult.MQ_ERROR and "FAR returned an invalid property: type 99" in first.detail
+
+
+def test_a_read_that_is_cancelled_while_its_message_is_removed_returns_the_message(
+    connections: Callable[..., list[Runner]],
+) -> None:
+    """[MS-MQMP] 3.1.5.3: a client that is told that its call was canceled does not have the message."""
+
+    async def run() -> int:
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        connections(Session(), TakenMessage(Message(label="m"), 1), ended)
+        session = await peers().open("FAR", "q", Access.RECEIVE, HandedOver(1, 2, 3))
+        accepted = asyncio.Event()
+
+        def accept(message: Message) -> int:
+            accepted.set()
+            return HResult.MQ_OK
+
+        reading = asyncio.ensure_future(session.read(ReceiveAction.RECEIVE, 0, 0, accept))
+        async with asyncio.timeout(10):
+            await accepted.wait()
+        reading.cancel()
+        asyncio.get_running_loop().call_soon(lambda: ended.set_result(None))
+        return await reading
+
+    assert asyncio.run(run()) == HResult.MQ_OK

@@ -23,7 +23,7 @@ class RemoteSession(Protocol):
 
     async def read(self, action: ReceiveAction, timeout: int, cursor: int, accept: Accept) -> int:
         """Read a message, pass it to `accept` and return the resulting status. A received message is removed if it was
-        accepted, and put back if it was refused or the caller is canceled."""
+        accepted, and put back if it was refused or the caller is canceled before."""
 
     async def purge(self) -> None: ...
 

@@ -137,7 +137,7 @@ class PeerSession:
         status = accept(taken.message)
         if taken.request is not None:
             try:
-                await outcome_of(self._spawn(self._run(self._queue.end(taken.request, status == HResult.MQ_OK))))
+                await _completed(self._spawn(self._run(self._queue.end(taken.request, status == HResult.MQ_OK))))
             except MsmqError as error:
                 # Without a reply, the message may have been removed: delivering it twice is better than losing it #
                 # (deviation D-73). Otherwise [MS-MQMP] 3.1.5.3: the result of RemoteQMEndReceive.
@@ -173,6 +173,15 @@ class PeerSession:
     async def _run(self, steps: Steps[T]) -> T:
         with _reaching(self._queue.name):
             return await self._reading.run(holding(steps, self._held))
+
+
+async def _completed(ending: asyncio.Task[None]) -> None:
+    """Wait for the end of a receive, although the caller is canceled: a client gets the message that is removed for
+    it, not MQ_ERROR_OPERATION_CANCELLED."""
+    try:
+        await outcome_of(ending)
+    except asyncio.CancelledError:
+        await outcome_of(ending)
 
 
 @contextmanager
