@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,3 +33,32 @@ def test_a_collection_that_cannot_be_enumerated_is_an_error(monkeypatch: pytest.
     member: Any = SimpleNamespace(dispid=-4)
     with pytest.raises(ComError, match="IEnumVARIANT::Next"):
         asyncio.run(proxies.ComCollection._enumerated(collection, member))
+
+
+class Stopped(BaseException):
+    """Raised by the handler of a signal."""
+
+
+def test_a_call_that_a_signal_ends_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only by Ctrl-C: the receive of a service that SIGTERM ends must not take the next message."""
+    apartment, begun, cancelled = Apartment("127.0.0.1"), threading.Event(), threading.Event()
+
+    async def receive() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupted(*_: object) -> None:
+        begun.wait()
+        raise Stopped
+
+    try:
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            patch.setattr(Future, "result", interrupted)
+            apartment.run(receive())
+        assert cancelled.wait(5)
+    finally:
+        apartment.close()

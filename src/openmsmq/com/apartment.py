@@ -95,7 +95,7 @@ class Apartment:
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except KeyboardInterrupt:
+        except BaseException:  # Ctrl-C, or what the handler of another signal raises
             future.cancel()
             raise
 
