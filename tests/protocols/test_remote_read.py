@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from openmsmq.model.errors import HResult
 from openmsmq.model.message import Message
 from openmsmq.packet.sections import Section, SectionType, join
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK, RemoteQueue
-from protocols.clients import Client, Pending, Server, object_format, queue_format
+from protocols.clients import Client, Connection, Pending, Server, object_format, queue_format
 
 H = HResult
 PEEK, RECEIVE = ReceiveAction.PEEK_CURRENT, ReceiveAction.RECEIVE
@@ -388,6 +390,33 @@ def test_a_full_disk_leaves_the_receive_to_be_ended_again(client: Client, server
     server.world.store.full = False
     assert end(client, handle) == H.MQ_OK
     assert len(server.world.queue()) == 0
+
+
+def test_an_open_that_is_cancelled_while_the_directory_is_asked_is_a_fault(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.1.4.2: R_OpenQueue has no result."""
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    directory: Any = SimpleNamespace(needs=lambda name: True, resolve=never)
+    monkeypatch.setattr(server.environment, "public_queues", directory)
+    faults: list[int] = []
+    monkeypatch.setattr(Connection, "send_fault", lambda connection, call, status: faults.append(status))
+
+    async def work() -> None:
+        pending = client.start(
+            "R_OpenQueue", pQueueFormat=queue_format("q"), dwAccess=Access.RECEIVE, dwShareMode=0, pClientId=bytes(16),
+            fNonRoutingServer=1, Major=6, Minor=3, BuildNumber=9600, fWorkgroup=1,
+        )  # fmt: skip
+        await asyncio.sleep(0)
+        pending.call.cancel()
+        while not faults and not pending.call.over:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(work(), 5))
+    assert faults == [H.MQ_ERROR_OPERATION_CANCELLED]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,14 @@ from msrpc.rpc.call import Call
 from msrpc.rpc.faults import RPC_X_BAD_STUB_DATA, Fault
 from msrpc.rpc.pdu import NDR, NDR64, AuthLevel, SyntaxId
 from openmsmq.interfaces.ms_mqmq import XACTUOW
-from openmsmq.model.errors import HResult, InsufficientResources, MessageStorageFailed, MsmqError, TransactionSequence
+from openmsmq.model.errors import (
+    HResult,
+    InsufficientResources,
+    MessageStorageFailed,
+    MsmqError,
+    OperationCancelled,
+    TransactionSequence,
+)
 from openmsmq.model.exhaustion import exhausted
 from openmsmq.protocols.environment import Environment
 from openmsmq.queueing.unit_of_work import Transaction
@@ -121,9 +128,8 @@ class NdrInterface:
         task.add_done_callback(partial(self._answer_late, call, operation, request))
 
     def _answer_late(self, call: Call, operation: Operation, request: Any, task: asyncio.Future[Any]) -> None:
-        if task.cancelled():
-            response = self.failure(operation, request, HResult.MQ_ERROR_OPERATION_CANCELLED)
-        elif (error := task.exception()) is None:
+        error = OperationCancelled(detail="its client canceled it") if task.cancelled() else task.exception()
+        if error is None:
             response = task.result()
         elif isinstance(error, Fault):
             call.fault(error.status)
