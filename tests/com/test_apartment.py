@@ -56,9 +56,10 @@ def test_a_call_that_a_signal_ends_is_cancelled(monkeypatch: pytest.MonkeyPatch)
         raise Stopped
 
     try:
-        with monkeypatch.context() as patch, pytest.raises(Stopped):
+        with monkeypatch.context() as patch:
             patch.setattr(Future, "result", interrupted)
-            apartment.run(receive())
+            with pytest.raises(Stopped):
+                apartment.run(receive())
         assert cancelled.wait(5)
     finally:
         apartment.close()
