@@ -57,13 +57,15 @@ def test_the_asyncio_client_reads_in_two_phases(service, qm, queue):
     asyncio.run(program())
 
 
-def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue):
+@pytest.mark.parametrize("protocol", ["remoteread", "qm2qm", "qmcomm"])
+def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue, protocol):
     """A message is present or arrives; afterwards, either the task has returned it, or it is in the queue."""
 
     async def program():
         returned = 0
         async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
-            async with await manager.open(queue) as opened, await manager.open(queue, "send") as sender:
+            reading, sending = manager.open(queue, protocol=protocol), manager.open(queue, "send")
+            async with await reading as opened, await sending as sender:
                 for turns in range(120):
                     await sender.send(turns)
                     receiving = asyncio.create_task(opened.receive())

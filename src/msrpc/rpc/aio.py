@@ -4,7 +4,7 @@
     await connection.bind(interface_uuid, (1, 0))
     answer = await connection.call(31, stub)
 
-A canceled call sends co_cancel; a late response to it is dropped.
+A canceled call sends co_cancel; a late response to it is dropped, unless it was made with `patience`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import NDR, AuthLevel, SyntaxId
 from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 from msrpc.waiting import outcome_of
+
+
+class AnsweredLate(asyncio.CancelledError):
+    """The task was canceled, but the server had carried out its call; `response` is the answer."""
+
+    def __init__(self, response: ResponseReceived) -> None:
+        super().__init__()
+        self.response = response
 
 
 class AsyncConnection(asyncio.Protocol):
@@ -141,9 +149,11 @@ class AsyncConnection(asyncio.Protocol):
         return (await self.exchange(opnum, stub, object_uuid, interface=interface)).stub
 
     async def exchange(
-        self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None
-    ) -> ResponseReceived:
-        """Make a call; return the response, which includes its byte order."""
+        self, opnum: int, stub: bytes, object_uuid: UUID | None = None, *, interface: SyntaxId | None = None,
+        patience: float = 0.0,
+    ) -> ResponseReceived:  # fmt: skip
+        """Make a call; return the response, which includes its byte order. If the task is canceled, wait up to
+        `patience` seconds for the answer to the canceled call, and raise `AnsweredLate` if it is a response."""
         target = interface or self._interface
         if target is None:
             raise LocalProtocolError("no interface is bound")
@@ -157,12 +167,18 @@ class AsyncConnection(asyncio.Protocol):
             self._flush_scheduled = True
             loop.call_soon(self._flush)
         try:
-            return await future
+            return await (outcome_of(future) if patience else future)
         except asyncio.CancelledError:
-            if self._calls.pop(call_id, None) is not None:
+            if call_id in self._calls:
                 self._core.cancel(call_id)
                 self._flush()
+                if patience:
+                    await asyncio.wait([future], timeout=patience)
+            if patience and future.done() and future.exception() is None:
+                raise AnsweredLate(future.result()) from None
             raise
+        finally:
+            self._calls.pop(call_id, None)
 
     # --- asyncio.Protocol ------------------------------------------------------------------------------------------
 

@@ -87,7 +87,8 @@ class ServerResource:
 class ClientCall(NamedTuple):
     """A call to make. `wait` is how long the server may wait in milliseconds: INFINITE for no limit, 0 for no wait.
 
-    `held` is the server resource that the call requires; `opens` is the one that it creates.
+    `held` is the server resource that the call requires; `opens` is the one that it creates. `removes`: its answer has
+    a message that the server has removed, so it is awaited even if the task is canceled.
     """
 
     interface: Interface
@@ -97,6 +98,7 @@ class ClientCall(NamedTuple):
     fate: RetryRule = UNKNOWN
     held: tuple[ServerResource, ...] = ()
     opens: ServerResource | None = None
+    removes: bool = False
 
     @property
     def timeout(self) -> float | None:

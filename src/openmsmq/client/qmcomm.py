@@ -167,7 +167,7 @@ class QmcommQueue(OpenQueue):
         operation = m.qmcomm2.operation("rpc_ACReceiveMessageEx")
         request = m.rpc_ACReceiveMessageEx_Request(self.context, ptb)
         fate = _READ.get(action, _TAKEN if uow is None else _TAKEN_IN_TRANSACTION)
-        return ClientCall(m.qmcomm2, operation, request, timeout, fate)
+        return ClientCall(m.qmcomm2, operation, request, timeout, fate, removes=fate is _TAKEN)
 
     def create_cursor(self) -> Steps[int]:
         response = yield from call(

@@ -39,6 +39,7 @@ class _Closeable(Protocol):
 
 
 Opened = TypeVar("Opened", bound=_Closeable)
+_PATIENCE = 2.0  # seconds that a canceled receive waits for its answer, which may have a message
 _parent_connections: list[rpc.AsyncConnection] = []  # in a forked child: referenced, so that they are never closed
 
 
@@ -198,6 +199,8 @@ class Runner:
                 association, sent = self._association, True
                 fitting = stub if operation is call.operation else operation.encode_request(call.request)
                 answer = await self._exchange(connection, call, fitting, syntax)
+            except rpc.AnsweredLate as late:
+                return self._taken_late(decoded(operation, late.response.stub, late.response.byte_order), late)
             except RpcConnectionError as error:
                 if self._closed:
                     raise ClientClosed(call if sent else None) from error
@@ -209,12 +212,22 @@ class Runner:
                 return decoded(operation, answer.stub, answer.byte_order)
             await asyncio.sleep(pause)
 
+    def _taken_late(self, response: Any, late: rpc.AnsweredLate) -> Any:
+        """Return the response of a receive whose task was canceled, if it has a message: the task's next receive then
+        raises CancelledError."""
+        task = asyncio.current_task()
+        if response.result or task is None:
+            raise asyncio.CancelledError from late
+        self._cancelled_late.add(task)
+        return response
+
     async def _exchange(
         self, connection: rpc.AsyncConnection, call: ClientCall, stub: bytes, syntax: SyntaxId
     ) -> ResponseReceived:
         try:
             async with asyncio.timeout(call.timeout):
-                return await connection.exchange(call.operation.opnum, stub, interface=syntax)
+                patience = _PATIENCE if call.removes else 0.0
+                return await connection.exchange(call.operation.opnum, stub, interface=syntax, patience=patience)
         except RpcFault as fault:
             raise fault_error(fault, call.operation.name, self._security.get("credentials") is None) from fault
         except LoginRefused:

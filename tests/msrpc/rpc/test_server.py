@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -72,6 +73,31 @@ def test_a_call_that_waits_does_not_hold_up_others_and_can_be_cancelled() -> Non
         assert toy.cancelled == toy.waiting[:1]
         toy.waiting[1].reply(b"late")
         assert await answered == b"late"
+        assert await client.call(REVERSE, b"ab") == b"ba"
+
+    serve(scenario)
+
+
+def test_the_answer_to_a_cancelled_call_with_patience_is_kept() -> None:
+    """C706 9.1.1.4: a canceled call may still be carried out; its answer tells."""
+    late: list[bytes] = []
+
+    async def scenario(server: RpcServer, toy: Toy, port: int) -> None:
+        client = await aio.connect("127.0.0.1", port)
+        await client.bind(ECHO.uuid, ECHO.version)
+        for patience, acts in (
+            (5.0, lambda call: call.reply(b"late")), (5.0, lambda call: call.fault(1)), (0.01, lambda call: None)
+        ):  # fmt: skip
+            toy.waiting.clear()
+            waiting = asyncio.create_task(client.exchange(WAIT, b"", patience=patience))
+            await until(lambda: toy.waiting)
+            toy.waiting[0].on_cancel = partial(acts, toy.waiting[0])
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError) as ended:
+                await waiting
+            late.append(ended.value.response.stub if isinstance(ended.value, aio.AnsweredLate) else b"")
+        assert late == [b"late", b"", b""]
+        toy.waiting[0].reply(b"too late")
         assert await client.call(REVERSE, b"ab") == b"ba"
 
     serve(scenario)
