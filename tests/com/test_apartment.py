@@ -12,6 +12,7 @@ import pytest
 
 from msrpc.ndr import Interface, Operation
 from openmsmq.com import ComError, proxies
+from openmsmq.com.apartment import Apartment
 
 
 class Enumerator:
