@@ -119,6 +119,17 @@ def test_a_transactional_letter_goes_back_in_one_transaction(run: Run) -> None:
     assert identifier not in listed(run, "xactdeadletter") and len(listed(run, "rejecting")) == 2
 
 
+def test_messages_of_the_journal_of_a_transactional_queue_are_sent_again(run: Run) -> None:
+    run("queue", "create", "booked", "--transactional", "--journal")
+    sent(run, "booked", "a", "--transaction")
+    sent(run, "booked", "b", "--transaction")
+    run("receive", "booked", "--count", "0")
+    assert "sent again: 2" in run("journal", "resend", "booked", "--all")
+    assert len(listed(run, "booked")) == 2 and len(listed(run, "booked;journal")) == 2
+    assert "sent, then removed" in run("journal", "resend", "booked", "--all", "--remove")
+    assert len(listed(run, "booked")) == 4 and listed(run, "booked;journal") == []
+
+
 def test_letters_that_cannot_be_returned_stay_and_the_others_are_returned(run: Run) -> None:
     for queue in ("failing", "living"):
         run("queue", "create", queue)

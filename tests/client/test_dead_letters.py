@@ -21,11 +21,16 @@ from openmsmq.model.errors import (
 from openmsmq.model.message import NULL_IDENTIFIER, Message
 
 TARGET = "DIRECT=OS:.\\private$\\target"
+FULL = "DIRECT=OS:.\\private$\\full"
 
 
 class MemoryQueue:
     """An open queue, with the rules of cursors. A damaged message is an exception. Nothing waits: no other program
     sends."""
+
+    name = "DIRECT=OS:.\\private$\\source"
+    can_lock = False
+    is_full = False
 
     def __init__(self, log: list[Any], *messages: Message | UnreadableMessage) -> None:
         self._log = log
@@ -37,6 +42,8 @@ class MemoryQueue:
         self._log.append("cursor closed")
 
     def send(self, message: Message, *, transaction: object = None) -> None:
+        if self.is_full:
+            raise error_for(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, "full")
         self._log.append(("send", message.label, transaction))
         self.messages.append(message)
 
@@ -51,6 +58,23 @@ class MemoryCursor:
     def __init__(self, queue: MemoryQueue, log: list[Any]) -> None:
         self._queue, self._log = queue, log
         self._at: int | None = None
+        self.queue_name = queue.name
+        self.can_lock = queue.can_lock
+
+    @contextmanager
+    def receive_lock(self, timeout: float | None = None) -> Iterator[None]:
+        assert self.can_lock and timeout == 0 and self._at is not None
+        held = self._queue.messages[self._at]
+        if held is None:
+            raise MessageAlreadyReceived(detail="another reader has it")
+        self._log.append("lock")
+        try:
+            yield
+        except BaseException:
+            self._log.append("put back")
+            raise
+        self._queue.messages[self._at] = None
+        self._log.append("removed")
 
     def _message(self, timeout: float | None) -> Message:
         assert timeout == 0, "waits forever"
@@ -95,7 +119,9 @@ class MemoryManager:
     def open(self, name: str, access: str) -> MemoryQueue:
         assert access == "send"
         self.opened.append(name)
-        return MemoryQueue(self._log)
+        target = MemoryQueue(self._log)
+        target.is_full = name == FULL
+        return target
 
     @contextmanager
     def transaction(self) -> Iterator[int]:
@@ -144,6 +170,54 @@ def test_another_message_is_sent_and_then_removed_without_waiting() -> None:
     assert moved(transactional=False, in_transaction=True) == (expected, SENT_THEN_REMOVED)
     log, error = moved(transactional=False, in_transaction=False, taken=True)
     assert log == [("send", "m", None)] and isinstance(error, MessageAlreadyReceived)
+
+
+def locked(
+    to: str = TARGET, *, taken: bool = False, transactional: bool = False, name: str = "", can_lock: bool = True
+) -> tuple[list[Any], str | MsmqError]:
+    """Move a message through a protocol that can lock it, or not; return what happened in order, and the method or the
+    error."""
+    log: list[Any] = []
+    message = Message(label="m", destination_queue_format_name=to)
+    message.transaction_identifier = bytes(range(20)) if transactional else NULL_IDENTIFIER
+    queue, manager = MemoryQueue(log, message), MemoryManager(log)
+    queue.can_lock, queue.name = can_lock, name or queue.name
+    result: str | MsmqError
+    with Forwarding(manager) as forwarding, queue.cursor() as cursor:  # type: ignore[arg-type]
+        cursor.peek(0)
+        if taken:
+            queue.messages[0] = None
+        try:
+            if name:
+                result = forwarding.send_back(cursor, message)  # type: ignore[arg-type]
+            else:
+                result = forwarding.forward(cursor, message, to, both=False)  # type: ignore[arg-type]
+        except MsmqError as error:
+            result = error
+    return log[:-2], result
+
+
+def test_a_message_is_locked_while_it_is_sent_so_that_two_programs_do_not_both_send_it() -> None:
+    assert locked() == (["lock", ("send", "m", None), "removed"], SENT_THEN_REMOVED)
+    log, error = locked(taken=True)
+    assert log == [] and isinstance(error, MessageAlreadyReceived)
+    log, error = locked(FULL)
+    assert log == ["lock", "put back"] and isinstance(error, MsmqError)
+
+
+def test_without_locks_a_transaction_holds_a_transactional_message_while_it_is_sent() -> None:
+    expected = [("receive", "m", 1), ("send", "m", None), "commit"]
+    assert locked(transactional=True, can_lock=False) == (expected, SENT_THEN_REMOVED)
+    log, error = locked(transactional=True, can_lock=False, taken=True)
+    assert log == ["abort"] and isinstance(error, MessageAlreadyReceived)
+
+
+def test_a_transactional_message_of_a_journal_is_sent_in_a_transaction_and_received_without_one() -> None:
+    journal = ".\\private$\\orders;JOURNAL"
+    expected: list[Any] = ["lock", ("send", "m", 1), "commit", "removed"]
+    assert locked(transactional=True, name=journal) == (expected, SENT_THEN_REMOVED)
+    expected = [("send", "m", 1), "commit", ("receive", "m", None)]
+    assert locked(transactional=True, name=journal, can_lock=False) == (expected, SENT_THEN_REMOVED)
 
 
 def test_a_target_is_opened_once_and_a_copy_has_what_a_sender_may_set() -> None:

@@ -52,6 +52,7 @@ OPERATIONS: dict[str, Callable[[Any], Any]] = {
     "receive_by_lookup_id": lambda queue: queue.receive_by_lookup_id(1),
     "receive_by_correlation_id": lambda queue: queue.receive_by_correlation_id(bytes(20)),
     "receive_lock": lambda queue: queue.receive_lock(0),
+    "receive_lock_by_lookup_id": lambda queue: queue.receive_lock_by_lookup_id(1),
     "peek": lambda queue: queue.peek(0),
     "peek_by_lookup_id": lambda queue: queue.peek_by_lookup_id(1),
     "cancel": lambda queue: queue.cancel(),

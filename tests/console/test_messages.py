@@ -15,7 +15,8 @@ import pytest
 from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client, FreshDaemon
 from console.test_api import refused
 from daemon import Daemon, eventually
-from openmsmq.actions import messages
+from openmsmq.actions import messages, resending
+from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.site import OPERATOR_OF_FILES, ActionSite
 from openmsmq.admin.message_json import from_json
 from openmsmq.console.messages import changes_in
@@ -301,6 +302,23 @@ def test_a_message_that_is_kept_is_there_beside_the_new_one(client: Client, queu
     assert done["record"] == record["seq"]
     done = client.post(f"{path}/resend", time_to_be_received=0)
     assert labels(client, queue) == ["b", "a"] and done["how"] == "sent, then removed"
+
+
+def test_a_message_that_another_request_sends_again_is_not_sent_twice(
+    daemon: Daemon, client: Client, queue: str
+) -> None:
+    client.send(queue, "a")
+    name = client.get(f"/queues/{queue}")["queue"]["name"].partition("\\")[2]
+    with (
+        daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager,
+        manager.open(f".\\{name}") as first,
+        manager.open(f".\\{name}") as second,
+    ):
+        message = first.peek(0)
+        refusing = pytest.raises(ActionRefused, match="nothing was sent: another client has")
+        with resending._locked(first, message), refusing:
+            resending._locked(second, message).__enter__()
+    assert labels(client, queue) == []
 
 
 def test_a_transactional_message_is_replaced_in_one_transaction(client: Client) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from shlex import quote
 from typing import Annotated, Any, Final
 
@@ -19,7 +21,7 @@ from openmsmq.admin.queues import is_transactional, missing
 from openmsmq.client.dead_letters import IN_ONE_TRANSACTION, SENT_THEN_REMOVED, open_target, sendable, walk
 from openmsmq.client.sync import MessageQueue, QueueManager, Transaction
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import MessageNotFound
+from openmsmq.model.errors import MessageAlreadyReceived, MessageNotFound
 from openmsmq.model.message import Message, identifier_from_text
 from openmsmq.model.roles import Role
 
@@ -130,16 +132,23 @@ def _send(
             with manager.transaction() as transaction:
                 _take(manager, row, message, transaction)
                 return opened.send(changed, transaction=transaction), IN_ONE_TRANSACTION
-        if goes_in:
-            with manager.transaction() as transaction:
-                identifier = opened.send(changed, transaction=transaction)
-        else:
-            identifier = opened.send(changed)
-    if given.keep:
-        return identifier, KEPT
-    with manager.open(row["open"]) as source:
-        _remove(source, message, identifier)
+        if given.keep:
+            return _sent(manager, opened, changed, goes_in), KEPT
+        with manager.open(row["open"]) as source:
+            if source.can_lock:
+                with _locked(source, message):
+                    return _sent(manager, opened, changed, goes_in), SENT_THEN_REMOVED
+            identifier = _sent(manager, opened, changed, goes_in)
+            _remove(source, message, identifier)
     return identifier, SENT_THEN_REMOVED
+
+
+def _sent(manager: QueueManager, opened: MessageQueue, message: Message, in_transaction: bool) -> str:
+    """Send a message and return its identifier."""
+    if not in_transaction:
+        return opened.send(message)
+    with manager.transaction() as transaction:
+        return opened.send(message, transaction=transaction)
 
 
 def _take(manager: QueueManager, row: Any, message: Message, transaction: Transaction) -> None:
@@ -149,7 +158,23 @@ def _take(manager: QueueManager, row: Any, message: Message, transaction: Transa
             if found.id == message.id:
                 cursor.receive(0, transaction=transaction)
                 return
-    raise ActionRefused(409, f"nothing was sent: another client has received the message {message.id} in the meantime")
+    raise _gone(message)
+
+
+@contextmanager
+def _locked(source: MessageQueue, message: Message) -> Iterator[None]:
+    """Lock the original, and remove it after the block."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(source.receive_lock_by_lookup_id(message.lookup_identifier))
+        except (MessageNotFound, MessageAlreadyReceived):
+            raise _gone(message) from None
+        yield
+
+
+def _gone(message: Message) -> ActionRefused:
+    detail = f"nothing was sent: another client has received the message {message.id} in the meantime"
+    return ActionRefused(409, detail)
 
 
 def _remove(source: MessageQueue, message: Message, identifier: str) -> None:

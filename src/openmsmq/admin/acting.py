@@ -51,7 +51,8 @@ def action(qm: QueueManager, deed: MessageAction, edit: Edit | None = None) -> I
 
         def copy(cursor: Cursor, message: Message) -> str:
             target = deed.to or message.destination_queue_format_name
-            return forwarding.copy(_changed(deed, message, edit), target, in_transaction=goes_in)
+            together = goes_in or (deed.to is None and message.is_transactional)
+            return forwarding.copy(_changed(deed, message, edit), target, in_transaction=together)
 
         def forward(cursor: Cursor, message: Message) -> str:
             changed = _changed(deed, message, edit)

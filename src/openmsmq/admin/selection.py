@@ -89,6 +89,7 @@ class Chosen(NamedTuple):
     destination: str
     size: int
     preview: str
+    transactional: bool = False
 
 
 @dataclass(slots=True)
@@ -201,7 +202,7 @@ def _chosen(queue: str, message: Message, with_preview: bool) -> Chosen:
     return Chosen(
         message.id, queue, message.lookup_identifier, message.sent_time, message.message_class, message.label,
         message.destination_queue_format_name, len(message.body),
-        preview(message) if with_preview else "",
+        preview(message) if with_preview else "", message.is_transactional,
     )  # fmt: skip
 
 
@@ -213,7 +214,9 @@ def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[Acti
     for chosen in selection.chosen:
         by_queue.setdefault(chosen.queue, {})[chosen.id] = chosen
     for name, left in by_queue.items():
-        with qm.open(name, protocol="qmcomm") as opened:  # its cursors can receive in transactions
+        # Cursors of qmcomm can receive in transactions of any server; those of RemoteRead can lock a message.
+        together = any(chosen.transactional for chosen in left.values())
+        with qm.open(name, protocol="qmcomm" if together else "auto") as opened:
             for cursor, message in walk(opened):
                 known = left.pop(message.id, None)
                 if known is not None:

@@ -279,9 +279,11 @@ def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transacti
     """Move each message in one transaction if both queues are transactional; otherwise send it first and remove it
     afterwards. Moves at most the number of messages that SOURCE had at the beginning.
     """
-    both = transactional and is_transactional(qm, source)
+    together = is_transactional(qm, source)
+    both = transactional and together
+    protocol: ProtocolWord = "qmcomm" if together else "auto"  # as in `selection.act`
     count = 0
-    with qm.open(source, protocol="qmcomm") as incoming, Forwarding(qm) as forwarding, progress("moving") as bar:
+    with qm.open(source, protocol=protocol) as incoming, Forwarding(qm) as forwarding, progress("moving") as bar:
         task = bar.add_task("", total=wanted, rate="")
         started = time.monotonic()
         for cursor, message in islice(walk(incoming), wanted):

@@ -4,7 +4,7 @@ queue."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -17,7 +17,7 @@ from openmsmq.model.message import Message
 DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
 
 #: How a message was moved. After a crash, a message moved in one transaction is in one of the two queues; any other
-#: message may be in both.
+#: message may be in both. Other readers cannot take it in between, unless the server offers only MS-MQMP.
 IN_ONE_TRANSACTION: Final = "in one transaction"
 SENT_THEN_REMOVED: Final = "sent, then removed"
 REMOVED: Final = "removed"
@@ -82,6 +82,11 @@ def open_target(qm: QueueManager, name: str, message: Message) -> MessageQueue:
     return qm.open(name_for_any(qm, name) if message.privacy_level else name, "send")
 
 
+def _is_journal(cursor: Cursor) -> bool:
+    """Whether a cursor is of a journal, whose messages cannot be received in transactions."""
+    return cursor.queue_name.lower().endswith(";journal")
+
+
 class Forwarding:
     """Sends messages through one queue manager, with an open handle per destination. A context manager."""
 
@@ -100,12 +105,14 @@ class Forwarding:
     def send_back(self, cursor: Cursor, message: Message, *, in_transaction: bool = False) -> str:
         """Send the dead letter at the cursor to its destination queue and remove it. Return the method.
 
-        A transactional message is moved in one transaction. Other messages are sent first, `in_transaction` if
-        requested, and then removed. Raises MsmqError: the message is then still in its queue, or it was sent and
-        another reader has removed it meanwhile.
+        A transactional message is moved in one transaction. Other messages, and those of journals, are sent first,
+        `in_transaction` if requested, and then removed. Raises MsmqError: the message is then still in its queue, or it
+        was sent and another reader has removed it meanwhile.
         """
         name = message.destination_queue_format_name
-        return self.forward(cursor, message, name, both=message.is_transactional, in_transaction=in_transaction)
+        both = message.is_transactional and not _is_journal(cursor)
+        goes_in = in_transaction or message.is_transactional
+        return self.forward(cursor, message, name, both=both, in_transaction=goes_in)
 
     def forward(self, cursor: Cursor, message: Message, to: str, *, both: bool, in_transaction: bool = False) -> str:
         """Send `message`, which may differ from the one at the cursor, and remove the one at the cursor. `both`: source
@@ -116,9 +123,24 @@ class Forwarding:
                 cursor.receive(0, transaction=transaction)
                 target.send(copy, transaction=transaction)
             return IN_ONE_TRANSACTION
-        self._send(target, copy, in_transaction)
-        cursor.receive(0)
+        with self._taking(cursor, message):
+            self._send(target, copy, in_transaction)
         return SENT_THEN_REMOVED
+
+    @contextmanager
+    def _taking(self, cursor: Cursor, message: Message) -> Iterator[None]:
+        """Remove the message at the cursor after the block. Before it, lock the message if the protocol can: otherwise,
+        two programs that move the same message would both send it."""
+        if cursor.can_lock:
+            with cursor.receive_lock(0):
+                yield
+        elif message.is_transactional and not _is_journal(cursor):
+            with self._qm.transaction() as transaction:
+                cursor.receive(0, transaction=transaction)
+                yield
+        else:
+            yield
+            cursor.receive(0)
 
     def copy(self, message: Message, to: str, *, in_transaction: bool = False) -> str:
         """Send a copy; the message stays in its queue."""

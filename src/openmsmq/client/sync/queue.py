@@ -98,6 +98,11 @@ class MessageQueue(Closing):
         """The protocol it was opened through: "remoteread", "qm2qm" or "qmcomm"."""
         return self._handle.queue.protocol
 
+    @property
+    def can_lock(self) -> bool:
+        """Whether `receive_lock` is available: the protocol has receives in two phases."""
+        return self._handle.queue.two_phases
+
     def close(self) -> None:
         if self._closed:
             return
@@ -219,7 +224,20 @@ class MessageQueue(Closing):
         Other readers do not see it in the meantime. Waits like `receive`. Raises ReceiveTimeout; MsmqError if the queue
         is not open through MS-MQRR.
         """
-        taken = self._locked(timeout)
+        with self._ending(self._locked(timeout)) as message:
+            yield message
+
+    @contextmanager
+    def receive_lock_by_lookup_id(self, identifier: int) -> Iterator[Message]:
+        """Lock the message with a lookup identifier, as `receive_lock` does. Raises MessageNotFound."""
+        seek = to_seek("current")
+        taken = self._lock(lambda: self._handle.take(lambda queue: queue.take_by_lookup_identifier(identifier, seek)))
+        with self._ending(taken) as message:
+            yield message
+
+    @contextmanager
+    def _ending(self, taken: Locked) -> Iterator[Message]:
+        """Remove a locked message when the block succeeds; an exception puts it back."""
         try:
             yield taken.message
         except BaseException:
@@ -256,11 +274,14 @@ class MessageQueue(Closing):
         return self._received(lambda queue: queue.take_by_correlation_identifier(wanted, left(), time.monotonic))
 
     def _locked(self, timeout: float | None) -> Locked:
-        if not self._handle.queue.two_phases:
+        left = countdown(milliseconds(timeout), time.monotonic)
+        return self._lock(lambda: self._handle.take(lambda queue: queue.take(left())))
+
+    def _lock(self, start: Callable[[], Steps[Locked]]) -> Locked:
+        if not self.can_lock:
             raise self._handle.queue.lacks("two phases of a receive")
         self._demand(Access.RECEIVE, "receiving")
-        left = countdown(milliseconds(timeout), time.monotonic)
-        return self._pool.run(self._handle.take(lambda queue: queue.take(left())))
+        return self._pool.run(start())
 
     def _received(self, operation: Callable[[OpenQueue], Steps[TakenMessage]]) -> Message:
         self._demand(Access.RECEIVE, "receiving")
@@ -325,6 +346,16 @@ class Cursor(Closing):
     def __init__(self, queue: MessageQueue, handle: CursorHandle) -> None:
         self._queue, self._handle = queue, handle
 
+    @property
+    def queue_name(self) -> str:
+        """The name with which its queue was opened."""
+        return self._handle.queue.name
+
+    @property
+    def can_lock(self) -> bool:
+        """Whether `receive_lock` is available."""
+        return self._queue.can_lock
+
     def close(self) -> None:
         self._queue._pool.run(self._handle.close())
 
@@ -357,3 +388,12 @@ class Cursor(Closing):
             raise self._handle.queue.lacks("internal transactions", has="MS-MQMP has (protocol='qmcomm')")
         steps = self._handle.take(lambda queue, cursor: queue.take_in_transaction(uow, wait, cursor))
         return transaction.receive(pool, self._handle.queue.protocol, holding(steps, *held))
+
+    @contextmanager
+    def receive_lock(self, timeout: float | None = None) -> Iterator[Message]:
+        """Lock the cursor's current message, as `MessageQueue.receive_lock` does with the first one. Raises as
+        `receive`."""
+        wait = milliseconds(timeout)
+        taken = self._queue._lock(lambda: self._handle.take(lambda queue, cursor: queue.take(wait, cursor)))
+        with self._queue._ending(taken) as message:
+            yield message

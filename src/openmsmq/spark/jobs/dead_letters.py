@@ -108,7 +108,7 @@ def return_to_source(
     done: list[Returned] = []
     with server.connect() as qm, Forwarding(qm) as forwarding:
         for source in {source for source, _ in chosen}:
-            with qm.open(SOURCES[source], protocol="qmcomm") as queue:
+            with qm.open(SOURCES[source], protocol="auto" if source == "deadletter" else "qmcomm") as queue:
                 for cursor, message in walk(queue):
                     letter = chosen.get((source, message.id))
                     if letter is not None:
