@@ -17,7 +17,7 @@ from openmsmq.admin.alarm_rules import (
     Silence,
     ThresholdRule,
 )
-from openmsmq.admin.alarms import Alarms, document_of, read_alarms, write_alarms
+from openmsmq.admin.alarms import Alarms, document_of, parse_thresholds, read_alarms, write_alarms
 from openmsmq.files.private import write_private
 
 THRESHOLDS = {"disk": 0, "quota": 90, "sync": 0, "deadletters": 0, "oldest": 60, "outgoing": 0, "indoubt": 0}
@@ -182,3 +182,28 @@ def test_nothing_changes_where_the_audit_log_refuses(tmp_path: Path) -> None:
     with pytest.raises(LookupError):
         AlarmRulesFile(tmp_path).silence("oldest", "", 60, "alice", "why", refuse)
     assert not (tmp_path / ALARM_RULES_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("subject", "queue", "other"),
+    [
+        (".\\Orders", "mq1\\orders", "mq1\\private$\\orders"),
+        ("MQ1\\orders", "mq1\\Orders", "mq1\\private$\\orders"),
+        ("DIRECT=OS:.\\orders", "mq1\\orders", "mq1\\private$\\orders"),
+        ("orders", "mq1\\private$\\orders", "mq1\\orders"),
+        ("direct=os:.\\private$\\ORDERS", "mq1\\private$\\orders", "mq1\\orders"),
+        ("DIRECT=OS:there\\orders", "direct=os:there\\orders", "mq1\\orders"),
+    ],
+)
+def test_a_rule_holds_for_a_queue_under_each_of_its_names_and_not_for_others(
+    tmp_path: Path, subject: str, queue: str, other: str
+) -> None:
+    file = AlarmRulesFile(tmp_path)
+    file.silence("oldest", subject, 3600, "alice", "why", nothing)
+    file.set_threshold("oldest", subject, 0, "alice", nothing)
+    rules = file.read()
+    assert rules.silence_of("oldest", queue, 0) is not None and rules.silence_of("oldest", other, 0) is None
+    thresholds, single = rules.over(THRESHOLDS, parse_thresholds(f"{subject}:quota=1"))
+    readings = {("oldest", queue): 100.0, ("oldest", other): 100.0, ("quota", queue): 2.0, ("quota", other): 2.0}
+    raised = Alarms().update(readings, thresholds, 1000, single)
+    assert [(event.alarm.name, event.alarm.queue) for event in raised] == [("oldest", other), ("quota", queue)]

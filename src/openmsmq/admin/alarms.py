@@ -107,9 +107,15 @@ OF_MACHINE: Final = ("disk", "sync")  # conditions that have no objects
 
 
 def key_of(queue: str) -> str:
-    """Return the key shared by all names of a queue of this machine; for a format name, the name in lower case."""
-    name = queue.lower()
-    return name if is_format_name(name) else name.rpartition("\\private$\\")[2]
+    """Return the key shared by all names of a queue of this machine: for a private queue, its name; for a public one,
+    its name after a backslash; for the format name of another machine's queue, all of it. In lower case."""
+    name = queue.lower().removeprefix("direct=os:.\\")
+    if name != queue.lower():
+        name = f".\\{name}"
+    if is_format_name(name):
+        return name
+    machine, _, own = name.partition("\\")
+    return own.removeprefix("private$\\") if own.startswith("private$\\") else f"\\{own}" if own else machine
 
 
 def parse_thresholds(text: str) -> dict[tuple[str, str], int]:
