@@ -28,7 +28,7 @@ from openmsmq.model.security import SecurityDescriptor
 
 ALICE, BOB = "S-1-5-21-1-2-3-1105", "S-1-5-21-1-2-3-1106"
 NAMES = {ALICE: "alice", BOB: "bob"}
-SIDS = {name: sid for sid, name in NAMES.items()}
+SIDS = {name: sid for sid, name in NAMES.items()} | {"BOB": BOB, "Alice": ALICE}
 OWNER, DACL = SecurityInformation.OWNER, SecurityInformation.DACL
 INHERITED = f"O:{ALICE}D:(A;CI;CC;;;{BOB})"  # words cannot express this
 
@@ -237,3 +237,50 @@ def test_no_step_is_tried_after_one_that_the_server_did_not_answer() -> None:
     results = list(apply_all([*steps, DefinitionChange("e", None)]))
     assert tried == ["a", "b", "c"] and results[0] == DONE and results[4] == LEFT
     assert "gone" in results[2] and results[3].startswith("failed: not tried")
+
+
+def test_names_in_other_letters_and_rights_in_another_order_are_no_difference() -> None:
+    [entry] = entries_of(f"D:(A;;LCRP;;;{BOB})")
+    kind, name, *rights = entry.split(" ")
+    qm = MemoryQueues(f"O:{ALICE}D:(A;;LCRP;;;{BOB})")
+    assert len(rights) == 2 and planned(qm, permissions=[" ".join([kind, name, *reversed(rights)])]) == []
+    assert planned(qm, permissions=[" ".join([kind, "BOB", *map(str.upper, rights)])], owner="Alice") == []
+    assert planned(qm, sddl=f"O:{ALICE}D:(A;;RPLC;;;{BOB})") == [] and planned(qm, sddl=f"D:(A;;LCRP;;;{BOB})") == []
+    assert planned(qm, permissions=[f"deny bob {' '.join(rights)}"]) != []
+
+
+def test_members_in_other_letters_stay_in_their_group(tmp_path: Path) -> None:
+    qm: Any = MemoryQueues()
+    users = UsersFile(tmp_path / "users.json")
+    for name in ("alice", "bob", "carol"):
+        users.add(name, "secret")
+    users.add_group("clerks", ["alice", "bob"])
+    here = {"queues": [], "groups": [{"name": "clerks", "members": ["alice", "bob"]}]}
+    local: Any = SimpleNamespace(users=users, machine=None, caller="")
+
+    def carried_out(*members: str) -> list[str]:
+        document = {"format": 1, "groups": [{"name": "CLERKS", "members": members}]}
+        return [step.said for step in plan(qm, document, here, sid_of, local) if apply(step) == DONE]
+
+    assert carried_out("Alice", "BOB") == []
+    assert carried_out("ALICE", "Carol") == ["group CLERKS: +Carol, -bob"]
+    names = users.names()
+    assert [{names[sid] for sid in group.members} for group in users.groups()] == [{"alice", "carol"}]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"groups": [{"name": "Alice", "members": []}]},
+        {"users": [{"name": "CLERKS", "nt_hash": "1" * 32}]},
+        {"users": [{"name": "new", "nt_hash": "1" * 32}], "groups": [{"name": "New", "members": []}]},
+    ],
+)
+def test_a_name_of_both_a_user_and_a_group_is_an_error_before_any_step(tmp_path: Path, wanted: dict[str, Any]) -> None:
+    qm: Any = MemoryQueues()
+    users = UsersFile(tmp_path / "users.json")
+    users.add("alice", "secret")
+    users.add_group("clerks")
+    local: Any = SimpleNamespace(users=users, machine=None, caller="")
+    with pytest.raises(DefinitionsError, match="would be a user and a group"):
+        plan(qm, {"format": 1, **wanted}, {"queues": []}, sid_of, local)

@@ -249,6 +249,7 @@ def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
     if local is not None:
         guarded += [("the queue manager", wanted.get("machine", {}), MACHINE_RIGHTS)]
         users |= {user.name.casefold() for user in local.users.list()}
+        _check_kinds(wanted, local.users, users)
         for group in wanted.get("groups", []):
             for member in group.get("members", []):
                 if member.casefold() not in users:
@@ -261,6 +262,16 @@ def _check_names(wanted: Document, sid_of: SidOf, local: Local | None) -> None:
                     sid_of(name)
                 except ValueError as error:
                     raise DefinitionsError(f"{said}: {error}") from None
+
+
+def _check_kinds(wanted: Document, known: UsersFile, users: Container[str]) -> None:
+    """Check that no name is of a user and of a group. `users`: those here and those that are added. Raises
+    DefinitionsError."""
+    groups = {group.name.casefold() for group in known.groups()}
+    taken = [group["name"] for group in wanted.get("groups", []) if group["name"].casefold() in users]
+    taken += [user["name"] for user in wanted.get("users", []) if user["name"].casefold() in groups]
+    if taken:
+        raise DefinitionsError(f"{taken[0]!r} would be a user and a group")
 
 
 def _value(setting: Any) -> str:
@@ -316,16 +327,7 @@ def _create(qm: QueueManager, path: str, properties: Document, wanted: Document,
 
 def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of: SidOf) -> list[DefinitionChange]:
     """Return the steps that change owner and entries, each only if different, because they need different rights."""
-    parts = SecurityInformation(0)
-    if "sddl" in wanted:
-        if wanted["sddl"] == here.get("sddl"):
-            return []
-        parts = _EVERYTHING
-    else:
-        if wanted.get("owner") is not None and wanted["owner"] != here.get("owner"):
-            parts |= SecurityInformation.OWNER
-        if "permissions" in wanted and wanted["permissions"] != here.get("permissions"):
-            parts |= SecurityInformation.DACL
+    parts = _differing(wanted, here, guard.rights, sid_of)
     if not parts:
         return []
     shown = [wanted["sddl"]] if "sddl" in wanted else []
@@ -343,6 +345,29 @@ def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of
     return [DefinitionChange(f"{said}: {'; '.join(shown)}", change)]
 
 
+def _differing(wanted: Document, here: Document, rights: tuple[NamedRight, ...], sid_of: SidOf) -> SecurityInformation:
+    """Return the parts that differ in meaning: names in other letters and rights in another order are the same."""
+
+    def meaning(part: Document, member: str) -> object:
+        if "sddl" not in part and part.get(member) is None:
+            return None
+        found = _descriptor(part if "sddl" in part else {member: part[member]}, rights, sid_of)
+        return found.owner if member == "owner" else found.dacl
+
+    differing = SecurityInformation(0)
+    for member, part in (("owner", SecurityInformation.OWNER), ("permissions", SecurityInformation.DACL)):
+        given, known = wanted.get(member), here.get(member)
+        if "sddl" not in wanted and (given is None or given == known):
+            continue
+        try:
+            new = meaning(wanted, member)
+            same = new == meaning(here, member) or (new is None and member == "owner")
+        except ValueError:  # an account that an earlier step adds
+            same = False
+        differing |= SecurityInformation(0) if same else part
+    return _EVERYTHING if differing and "sddl" in wanted else differing
+
+
 def _descriptor(wanted: Document, rights: tuple[NamedRight, ...], sid_of: SidOf) -> SecurityDescriptor:
     """Convert rights to a security descriptor. Raises ValueError that names the invalid entry."""
     if "sddl" in wanted:
@@ -357,10 +382,10 @@ def _descriptor(wanted: Document, rights: tuple[NamedRight, ...], sid_of: SidOf)
 
 def _of_users(wanted: Document, here: Document, local: Local) -> list[DefinitionChange]:
     users = local.users
-    known = {entry["name"].lower(): entry for entry in here.get("users", [])}
+    known = {entry["name"].casefold(): entry for entry in here.get("users", [])}
     steps = []
     for entry in wanted.get("users", []):
-        name, administrator, theirs = entry["name"], entry.get("administrator"), known.get(entry["name"].lower())
+        name, administrator, theirs = entry["name"], entry.get("administrator"), known.get(entry["name"].casefold())
         if theirs is None and "nt_hash" not in entry:
             steps.append(
                 DefinitionChange(
@@ -395,15 +420,18 @@ def _of_users(wanted: Document, here: Document, local: Local) -> list[Definition
                 else DefinitionChange(step, change)
                 for step, change in changes
             ]  # fmt: skip
-    groups = {entry["name"].lower(): set(entry["members"]) for entry in here.get("groups", [])}
+    groups = {entry["name"].casefold(): {user.casefold(): user for user in entry["members"]}
+              for entry in here.get("groups", [])}  # fmt: skip
     for entry in wanted.get("groups", []):
-        theirs_ = groups.get(entry["name"].lower())
-        name, members = entry["name"], set(entry.get("members", theirs_ or ()))
+        theirs_ = groups.get(entry["name"].casefold())
+        name, members = entry["name"], {user.casefold(): user for user in entry.get("members", theirs_ or ())}
         if theirs_ is None:
-            steps.append(DefinitionChange(f"add group {name} with {', '.join(sorted(members)) or 'no members'}",
-                              partial(users.add_group, name, sorted(members))))  # fmt: skip
-        elif theirs_ != members:
-            joins, leaves = sorted(members - theirs_), sorted(theirs_ - members)
+            named = sorted(members.values())
+            steps.append(DefinitionChange(f"add group {name} with {', '.join(named) or 'no members'}",
+                              partial(users.add_group, name, named)))  # fmt: skip
+        elif theirs_.keys() != members.keys():
+            joins = sorted(members[user] for user in members.keys() - theirs_.keys())
+            leaves = sorted(theirs_[user] for user in theirs_.keys() - members.keys())
             step = f"group {name}: " + ", ".join([f"+{user}" for user in joins] + [f"-{user}" for user in leaves])
             steps.append(DefinitionChange(step, partial(users.change_members, name, joins, leaves)))
     return steps
