@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from openmsmq.admin.dead_letters import groups
 from openmsmq.admin.selection import (
     Chosen,
     Criteria,
@@ -40,6 +41,10 @@ MESSAGE = Message.of(
         (Criteria(classes=frozenset([0xC002])), True),
         (Criteria(classes=frozenset([0x8000])), False),
         (Criteria(destination="$\\orders"), True),
+        (Criteria(destination="$\\ord"), True),
+        (Criteria(destination="DIRECT=OS:.\\"), True),
+        (Criteria(destination="direct=os:.\\private$\\ORDERS"), True),
+        (Criteria(destination="DIRECT=OS:.\\private$\\ord"), False),
         (Criteria(older=100), True),
         (Criteria(older=101), False),
         (Criteria(newer=100), True),
@@ -73,3 +78,14 @@ def test_a_token_encodes_the_position_and_the_selected_messages() -> None:
     assert Selection(chosen, scanned=9).token == "", "a protocol without sequence numbers has no token"
     with pytest.raises(ValueError, match="dry run"):
         parse_token("all")
+
+
+def test_dead_letters_for_a_queue_in_other_letters_are_one_group() -> None:
+    letters = [
+        Chosen("", "deadletter", 1, 1, 0xC002, "", f"DIRECT=OS:.\\private$\\{name}", 1, "")
+        for name in ("orders", "Orders", "orders2")
+    ]
+    assert [(group.destination, group.messages) for group in groups(letters)] == [
+        ("DIRECT=OS:.\\private$\\orders", 2),
+        ("DIRECT=OS:.\\private$\\orders2", 1),
+    ]

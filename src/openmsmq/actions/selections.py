@@ -59,7 +59,7 @@ class MessageFilter(Input, frozen=True):
         Text | None,
         doc("Reason of dead letters: a word, a name or a number.", "expired-unread"),
     ] = None
-    destination: Annotated[Text | None, doc("Text in the format name of the destination.")] = None
+    destination: Annotated[Text | None, doc("Format name of the destination, or text in it.")] = None
     older: Annotated[Seconds | None, doc("Minimum time in the queue, in seconds.")] = None
     newer: Annotated[Seconds | None, doc("Maximum time in the queue, in seconds.")] = None
     larger: Annotated[Bytes | None, doc("Minimum size of the body, in bytes.")] = None

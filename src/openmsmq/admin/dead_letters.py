@@ -24,7 +24,7 @@ def groups(letters: Iterable[Chosen]) -> list[DeadLetterGroup]:
     """Return the groups of dead letters, the largest first."""
     found: dict[tuple[int, str], DeadLetterGroup] = {}
     for letter in letters:
-        key = letter.message_class, letter.destination
+        key = letter.message_class, letter.destination.casefold()
         known = found.get(key)
         if known is None:
             found[key] = DeadLetterGroup(

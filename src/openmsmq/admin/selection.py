@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from openmsmq.admin import body_text
@@ -21,6 +22,7 @@ from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.message import Message, identifier_text
+from openmsmq.model.names import parse_format_name
 from openmsmq.model.text import printable
 
 _PART: Final = 8  # minimum characters of an identifier; fewer match many identifiers by chance
@@ -38,7 +40,8 @@ class Criteria:
         label: text in the label, or a pattern with * and ?, without regard to case.
         correlation: a correlation identifier as text.
         classes: message classes.
-        destination: text in the format name of the destination, without regard to case.
+        destination: the format name of the destination, or text in it, without regard to case. A complete format name
+            is not also looked for in longer ones: `orders` would otherwise include `orders2`.
         older: minimum time in the queue in seconds; `newer`: maximum.
         larger: minimum size of the body in bytes; `smaller`: maximum.
         text: text in the body as it is shown, without regard to case.
@@ -71,7 +74,7 @@ class Criteria:
                 self.correlation is None
                 or self.correlation.lower() == identifier_text(message.correlation_identifier).lower()
             )
-            and (self.destination is None or _within(self.destination, message.destination_queue_format_name))
+            and (self.destination is None or _is_for(self.destination, message.destination_queue_format_name))
             and (self.text is None or _within(self.text, body_text.show(message).text))
             and (self.find is None or _found(self.find, message))
         )
@@ -251,6 +254,20 @@ def preview(message: Message) -> str:
 
 def _within(wanted: str, text: str) -> bool:
     return wanted.casefold() in text.casefold()
+
+
+def _is_for(wanted: str, destination: str) -> bool:
+    return wanted.casefold() == destination.casefold() if _is_complete(wanted) else _within(wanted, destination)
+
+
+@lru_cache(maxsize=64)
+def _is_complete(text: str) -> bool:
+    """Whether a text is a complete format name."""
+    try:
+        parse_format_name(text)
+    except MsmqError:
+        return False
+    return True
 
 
 def _found(wanted: str, message: Message) -> bool:

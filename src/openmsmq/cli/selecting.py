@@ -63,7 +63,7 @@ _CRITERIA = (
         callback=_parsed(lambda text: find_reason(text).code),
         help="Reason of dead letters: a word (expired-unread), a name (RECEIVE_TIMEOUT) or a number (0xC002).",
     ),
-    click.option("--meant-for", help="Text in the format name of the destination."),
+    click.option("--meant-for", help="Format name of the destination, or text in it."),
     click.option("--older", type=AGE, help="Minimum time in the queue: 90 (seconds), 10m, 2h, 3d."),
     click.option("--newer", type=AGE, help="Maximum time in the queue."),
     click.option("--larger", type=SIZE, help="Minimum body size in bytes: 4096, 64k, 2m."),
