@@ -292,6 +292,11 @@ def test_a_message_is_edited_and_sent_again(browser: Browser, client: Client, qu
     assert record["before"] == {"message": before["summary"]["id"]} and record["after"]["kept"] is False
 
 
+@pytest.mark.parametrize("lookup", ["0", "00", "-1", "18446744073709551616", "x", "%D9%A3"])
+def test_a_number_that_no_message_can_have_is_not_found(client: Client, queue: str, lookup: str) -> None:
+    refused(404, client, "GET", f"/queues/{queue}/messages/{lookup}")
+
+
 def test_a_message_that_is_kept_is_there_beside_the_new_one(client: Client, queue: str) -> None:
     client.send(queue, "a")
     path = f"/queues/{queue}/messages/{lookup_of(client, queue, 'a')}"

@@ -103,7 +103,7 @@ class PageQuery(Input, frozen=True):
     label: Annotated[Text | None, doc("Text in the label, or a pattern with * and ?.")] = None
     text: Annotated[Text | None, doc("Text in the body.")] = None
     reason: Annotated[Text | None, doc("Reason of dead letters: a word, a name or a number.", "expired-unread")] = None
-    destination: Annotated[Text | None, doc("Text in the format name of the destination.")] = None
+    destination: Annotated[Text | None, doc("Format name of the destination, or text in it.")] = None
     older: Annotated[Seconds | None, doc("Minimum time in the queue, in seconds.")] = None
     newer: Annotated[Seconds | None, doc("Maximum time in the queue, in seconds.")] = None
     limit: Limit = PAGE
@@ -251,7 +251,7 @@ def _looked_up(opened: MessageQueue, identifier: int, direction: DirectionWord) 
 def message_at(site: ActionSite, lookup: str) -> Message:
     """Return the message of a queue with a lookup identifier. Raises ActionRefused, MessageNotFound."""
     row = site.queue
-    is_number = lookup.isascii() and lookup.isdecimal() and len(lookup) <= 20 and not int(lookup) >> 64
+    is_number = lookup.isascii() and lookup.isdecimal() and len(lookup) <= 20 and 0 < int(lookup) < 1 << 64
     if not is_number or row["kind"] == "outgoing":
         raise ActionRefused(404, f"no message {lookup[:40]} in {row['name']}")
     with site.manager.open(row["open"], "peek") as opened:
