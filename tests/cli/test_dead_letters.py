@@ -130,6 +130,19 @@ def test_messages_of_the_journal_of_a_transactional_queue_are_sent_again(run: Ru
     assert len(listed(run, "booked")) == 4 and listed(run, "booked;journal") == []
 
 
+def test_messages_of_a_journal_or_subqueue_are_sent_again_to_their_destination(run: Run) -> None:
+    run("queue", "create", "read", "--journal")
+    for body in ("a", "b"):
+        sent(run, "read", body)
+    run("msg", "move", "read", "--all", "--limit", "1", "--to", "later")
+    run("receive", "read")
+    assert "sent again: 1" in run("msg", "resend", "read;later", "--all") and listed(run, "read;later") == []
+    assert len(listed(run, "read")) == 1
+    journaled = listed(run, "read;journal")
+    assert f"sent again: {len(journaled)}" in run("msg", "resend", "READ;JOURNAL", "--all")
+    assert len(listed(run, "read")) == 1 + len(journaled) and listed(run, "read;journal") == []
+
+
 def test_letters_that_cannot_be_returned_stay_and_the_others_are_returned(run: Run) -> None:
     for queue in ("failing", "living"):
         run("queue", "create", queue)

@@ -346,6 +346,29 @@ def test_a_dead_letter_goes_to_the_queue_that_it_was_meant_for(browser: Browser,
     assert labels(client, queue) == ["late"] and client.messages("deadletter", destination=name) == []
 
 
+def test_a_message_sent_again_names_the_command_for_its_kind_of_queue(
+    daemon: Daemon, client: Client, queue: str
+) -> None:
+    name = client.get(f"/queues/{queue}")["queue"]["name"]
+    path = f".\\{name.partition(chr(92))[2]}"
+    client.patch(f"/queues/{queue}", journal=True)
+    client.send(queue, "a", "b")
+    with daemon.connect(user=ADMINISTRATOR, password=PASSWORD) as manager, manager.open(path) as opened:
+        opened.move(opened.peek(0).lookup_identifier, "later")
+        opened.receive(0)
+    subqueue = eventually(lambda: [row["id"] for row in client.get("/queues", filter=name)["queues"]
+                                   if row["name"] == f"{name};later"])[0]  # fmt: skip
+    for place, label, command in (
+        (f"{queue}j", "b", f"openmsmq journal resend '{name};journal' --id"),
+        (subqueue, "a", f"openmsmq msg resend '{name};later' --id"),
+    ):
+        done = client.post(f"/queues/{place}/messages/{lookup_of(client, place, label)}/resend")
+        assert done["command"].startswith(command), done["command"]
+    assert sorted(labels(client, queue)) == ["a", "b"]
+    dry = {"act": "resend", "queue": f"{queue}j", "where": {"label": "b"}}
+    assert client.post("/dry-runs", **dry)["command"].startswith(f"openmsmq journal resend '{name};journal' --remove")
+
+
 def test_a_body_that_a_form_cannot_hold_is_sent_as_it_is(browser: Browser, client: Client, queue: str) -> None:
     client.send(queue, "hidden\u202elabel", text="a\u200bb")
     path = f"/queues/{queue}/messages/{client.messages(queue)[0]['lookup']}"

@@ -28,7 +28,7 @@ from openmsmq.model.roles import Role
 Seconds = Annotated[int, Meta(ge=0, le=INFINITE - 1)]
 Number = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
 #: Kinds of queues whose messages had another destination.
-_MEANT_ELSEWHERE: Final = ("deadletter", "journal")
+_MEANT_ELSEWHERE: Final = ("deadletter", "journal", "subqueue")
 KEPT: Final = "sent, and the original stays"
 
 
@@ -114,8 +114,19 @@ def resend_message(site: ActionSite, given: ChangedMessage) -> SentAgain:
     daemon_of(site).changed()
     return SentAgain(
         identifier, message.id, row["name"], target, how, str(number) if number is not None else None,
-        f"openmsmq msg resend {quote(row['name'])} --id {quote(message.id)} --edit",
+        _command(row, message, given),
     )  # fmt: skip
+
+
+def _command(row: Any, message: Message, given: ChangedMessage) -> str:
+    """Return the equivalent command. The message's new values are typed in an editor."""
+    ways = {"deadletter": ("dlq", "--queue ", "", "--to"), "journal": ("journal", "", "--remove", "--to")}
+    group, option, removes, to = ways.get(row["kind"], ("msg", "", "", "--to-queue"))
+    words = [f"openmsmq {group} resend {option}{quote(row['name'])} --id {quote(message.id)} --edit"]
+    words += [removes] if removes and not given.keep else []
+    words += ["--keep"] if group == "msg" and given.keep else []
+    words += [f"{to} {quote(given.to)}"] if given.to else []
+    return " ".join(words)
 
 
 def _send(

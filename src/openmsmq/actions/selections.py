@@ -267,11 +267,13 @@ def command_of(plan: PlanRequest, row: Mapping[str, Any]) -> str:
     words = ["openmsmq"]
     if row["kind"] == "deadletter" and plan.act in ("return", "resend", "delete"):
         words += ["dlq", "purge" if plan.act == "delete" else plan.act, "--queue", row["name"]]
+    elif row["kind"] == "journal" and plan.act == "resend":
+        words += ["journal", "resend", row["name"], "--remove"]
     else:
         words += ["msg", plan.act, row["name"]]
     words += options_of(plan.where)
     for option, value in (
-        ("--to" if words[1] == "dlq" else "--to-queue", plan.to), ("--set-label", plan.changes.label),
+        ("--to-queue" if words[1] == "msg" else "--to", plan.to), ("--set-label", plan.changes.label),
         ("--ttl", plan.changes.time_to_be_received), ("--reach-ttl", plan.changes.time_to_reach_queue),
     ):  # fmt: skip
         if value is not None:

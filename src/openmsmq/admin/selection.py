@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from openmsmq.admin import body_text
-from openmsmq.client.dead_letters import walk
+from openmsmq.client.dead_letters import is_journal, walk
 from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import MsmqError
@@ -218,7 +218,7 @@ def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[Acti
         by_queue.setdefault(chosen.queue, {})[chosen.id] = chosen
     for name, left in by_queue.items():
         # Cursors of qmcomm can receive in transactions of any server; those of RemoteRead can lock a message.
-        together = any(chosen.transactional for chosen in left.values())
+        together = not is_journal(name) and any(chosen.transactional for chosen in left.values())
         with qm.open(name, protocol="qmcomm" if together else "auto") as opened:
             for cursor, message in walk(opened):
                 known = left.pop(message.id, None)

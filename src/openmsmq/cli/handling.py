@@ -160,7 +160,9 @@ def copy(
 @click.argument("queue")
 @selection_options
 @changes_options
-@click.option("--to-queue", help="Target queue (default: QUEUE itself).")
+@click.option(
+    "--to-queue", help="Target queue (default: QUEUE; for journals, dead letters and subqueues, the destination)."
+)
 @click.option("--keep", is_flag=True, help="Send a copy and leave the message where it is.")
 @_transaction
 @connected
@@ -172,8 +174,10 @@ def resend_(
     """Send changed copies of messages of QUEUE, with new identifiers and at the end of the queue, and remove the
     originals.
     """
+    source = path_of(queue)
+    target = to_queue or (None if ";" in source else queue)
     resend(
-        qm, wanted, [path_of(queue)], changes, edit, to_queue or queue, transaction=transaction, keep=keep,
+        qm, wanted, [source], changes, edit, target, transaction=transaction, keep=keep,
         dry_run=dry_run, as_json=as_json,
     )  # fmt: skip
 

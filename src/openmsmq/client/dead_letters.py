@@ -82,9 +82,9 @@ def open_target(qm: QueueManager, name: str, message: Message) -> MessageQueue:
     return qm.open(name_for_any(qm, name) if message.privacy_level else name, "send")
 
 
-def _is_journal(cursor: Cursor) -> bool:
-    """Whether a cursor is of a journal, whose messages cannot be received in transactions."""
-    return cursor.queue_name.lower().endswith(";journal")
+def is_journal(queue: str) -> bool:
+    """Whether a name is of a journal, whose messages cannot be received in transactions."""
+    return queue.lower().endswith(";journal")
 
 
 class Forwarding:
@@ -110,7 +110,7 @@ class Forwarding:
         was sent and another reader has removed it meanwhile.
         """
         name = message.destination_queue_format_name
-        both = message.is_transactional and not _is_journal(cursor)
+        both = message.is_transactional and not is_journal(cursor.queue_name)
         goes_in = in_transaction or message.is_transactional
         return self.forward(cursor, message, name, both=both, in_transaction=goes_in)
 
@@ -134,7 +134,7 @@ class Forwarding:
         if cursor.can_lock:
             with cursor.receive_lock(0):
                 yield
-        elif message.is_transactional and not _is_journal(cursor):
+        elif message.is_transactional and not is_journal(cursor.queue_name):
             with self._qm.transaction() as transaction:
                 cursor.receive(0, transaction=transaction)
                 yield
