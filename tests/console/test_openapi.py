@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import pytest
 
 from console.browser import ask
 from daemon import Daemon
+from openmsmq.actions import dead_letters, queues
 from openmsmq.console.examples import example_of
 from openmsmq.console.openapi import document, text
+from openmsmq.console.problems import Problem
 from openmsmq.console.resources import OPERATIONS
 from openmsmq.console.table import parse_query
 
@@ -114,3 +117,10 @@ class _Named(msgspec.Struct):
 def test_an_example_has_those_of_the_fields() -> None:
     assert example_of(_Named) == {"name": "orders", "size": 5, "day": 7}
     assert example_of(list[_Named]) == [{"name": "orders", "size": 5, "day": 7}]
+
+
+def test_the_text_null_of_a_query_is_a_text_or_not_allowed() -> None:
+    with pytest.raises(Problem, match="'null' is not allowed"):
+        parse_query(dead_letters.GroupsQuery, [("queue", "null")])
+    assert parse_query(queues.ListQuery, [("filter", "null")]).filter == "null"
+    assert parse_query(dead_letters.GroupsQuery, []).queue is None

@@ -94,10 +94,15 @@ def parse_query(wanted: type[Input], pairs: Iterable[tuple[str, str]]) -> Any:
             raise Problem(400, f"{name} is given twice", errors={name: "given twice"})
         given[name] = value
     try:
-        return msgspec.convert(given, wanted, strict=False)
+        answer = msgspec.convert(given, wanted, strict=False)
     except msgspec.ValidationError as error:
         at, said = _taken_apart(str(error))
         raise Problem(400, f"{at.lstrip('/') or 'the query'}: {said}", errors={at.lstrip("/"): said}) from None
+    for each in msgspec.structs.fields(wanted):
+        if each.encode_name in given and getattr(answer, each.name) is None:  # msgspec takes the text "null" for None
+            said = f"{given[each.encode_name]!r} is not allowed"
+            raise Problem(400, f"{each.encode_name}: {said}", errors={each.encode_name: said})
+    return answer
 
 
 def parse_body(wanted: type[Input], data: bytes) -> Any:
