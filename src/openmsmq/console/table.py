@@ -100,8 +100,8 @@ def parse_query(wanted: type[Input], pairs: Iterable[tuple[str, str]]) -> Any:
         raise Problem(400, f"{at.lstrip('/') or 'the query'}: {said}", errors={at.lstrip("/"): said}) from None
     for each in msgspec.structs.fields(wanted):
         if each.encode_name in given and getattr(answer, each.name) is None:  # msgspec takes the text "null" for None
-            said = f"{given[each.encode_name]!r} is not allowed"
-            raise Problem(400, f"{each.encode_name}: {said}", errors={each.encode_name: said})
+            detail = f"{given[each.encode_name]!r} is not allowed"
+            raise Problem(400, f"{each.encode_name}: {detail}", errors={each.encode_name: detail})
     return answer
 
 
