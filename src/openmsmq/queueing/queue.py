@@ -149,8 +149,8 @@ class Queue:
         self.available = SortedKeys()
         self.locked: dict[int, Lock] = {}
         self.visible: list[int] = []  # sorted; locked positions that peeks see, and stale ones
-        self.held: HeldBytes | None = None
-        self._total_bytes = 0  # deviation D-07: changed by insertion and deletion only
+        self.held = HeldBytes()
+        self.total_bytes = 0  # deviation D-07: changed by insertion and deletion only
         self.aborts: dict[int, int] = {}
         self.asking: set[int] = set()
         self.recovered_until = 0
@@ -167,17 +167,6 @@ class Queue:
     def __bool__(self) -> bool:
         """Return True even for an empty queue."""
         return True
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of its messages."""
-        return self._total_bytes
-
-    @total_bytes.setter
-    def total_bytes(self, total: int) -> None:
-        if self.held is not None:
-            self.held.bytes += total - self._total_bytes
-        self._total_bytes = total
 
     @property
     def quota_bytes(self) -> int:
@@ -352,6 +341,11 @@ class Queue:
 
     # -- changing --------------------------------------------------------------------------------------------
 
+    def _count(self, size: int) -> None:
+        """Add bytes of messages, or subtract them."""
+        self.total_bytes += size
+        self.held.bytes += size
+
     def insert(
         self, message: Message, content: int | HeldRecord | Message, size: int, lock: Lock | None = None
     ) -> None:  # fmt: skip
@@ -363,6 +357,7 @@ class Queue:
         else:
             self.entries[key] = content
         self.total_bytes += size
+        self.held.bytes += size  # not by `_count`: a call for each message
         if message.acknowledgements_requested & _POS_RECEIVE:
             self.asking.add(key)
         if lock is None:
@@ -378,6 +373,7 @@ class Queue:
         (lookup identifier, deadline) of those that expire."""
         positions, volume, deadlines = self.entries.load(keys, locations, sizes, words)
         self.total_bytes += volume
+        self.held.bytes += volume
         self.available.append(positions)
         self.came += len(keys)
         return deadlines
@@ -387,14 +383,15 @@ class Queue:
         entries = self.entries
         for index in range(len(lookup_identifiers)):
             entries[lookup_identifiers[index]] = HeldRecord(records[index], sizes[index])
-        self.total_bytes += sum(sizes)
+        self._count(sum(sizes))
         self.available.append(array("Q", sorted(lookup_identifiers)))
         self.came += len(lookup_identifiers)
 
     def load(self, columns: QueueColumns) -> list[tuple[int, int]]:
         """Fill an empty queue with recovered messages. Returns (lookup identifier, deadline) of those that expire."""
         loaded = self.entries.load(columns.keys, columns.locations, columns.sizes, columns.deadlines)
-        keys, self.total_bytes, deadlines = loaded
+        keys, size, deadlines = loaded
+        self._count(size)
         self.available = SortedKeys(keys)
         self.recovered_until = max(columns.keys, default=0)
         return deadlines
@@ -404,7 +401,7 @@ class Queue:
         self.entries.update(entries)
         self.asking.update(asking)
         self.available.update(entries)
-        self.total_bytes += total_bytes
+        self._count(total_bytes)
         self.came += len(entries)
 
     def replace_location(self, lookup_identifier: int, old: int, new: int) -> None:
@@ -415,7 +412,7 @@ class Queue:
 
     def written(self, lookup_identifier: int, location: int, size: int) -> None:
         """Set the location and size of a message that was in memory and is now in the store."""
-        self.total_bytes += size - self.entries.size(lookup_identifier)
+        self._count(size - self.entries.size(lookup_identifier))
         self.entries.place(lookup_identifier, location, size)
 
     def lock(self, lookup_identifier: int, lock: Lock) -> None:
@@ -456,7 +453,7 @@ class Queue:
 
     def remove(self, lookup_identifier: int) -> None:
         """Delete a position, available or locked."""
-        self.total_bytes -= self.entries.remove(lookup_identifier)
+        self._count(-self.entries.remove(lookup_identifier))
         self.aborts.pop(lookup_identifier, None)
         self.asking.discard(lookup_identifier)
         lock = self.locked.pop(lookup_identifier, None)
@@ -467,13 +464,13 @@ class Queue:
 
     def remove_available(self, lookup_identifiers: list[int]) -> None:
         """Delete available positions."""
-        self.total_bytes -= self.entries.remove_all(lookup_identifiers)
+        self._count(-self.entries.remove_all(lookup_identifiers))
         self.available.remove_all(lookup_identifiers)
         self._forget(lookup_identifiers)
 
     def remove_locked(self, lookup_identifiers: list[int]) -> None:
         """Delete locked positions."""
-        self.total_bytes -= self.entries.remove_all(lookup_identifiers)
+        self._count(-self.entries.remove_all(lookup_identifiers))
         locked = self.locked
         for key in lookup_identifiers:
             del locked[key]

@@ -86,7 +86,7 @@ class Registry:
 
     def _remove(self, queue: Queue) -> None:
         self.held.bytes -= queue.total_bytes
-        queue.held = None
+        queue.held = HeldBytes()
         del self.queues[queue.number]
 
     def recover(self) -> None:
