@@ -254,14 +254,20 @@ def test_a_job_is_started_in_a_dialog_and_its_page_shows_its_progress(
     tab.context.close()
 
 
-def test_an_expired_login_is_renewed_in_a_dialog_and_the_page_stays(
-    chromium: Any, daemon: Daemon, client: Client, queue: str
-) -> None:
+def logged_out_at(chromium: Any, daemon: Daemon, client: Client, queue: str) -> tuple[Tab, Any]:
+    """Open a queue of two messages, choose the first, and end the login."""
     client.send(queue, "a", "b")
     tab = Tab(chromium, daemon)
     page = tab.visit(f"/queues/{queue}")
     page.fill(".selection [name=first]", "1")
     tab.context.clear_cookies()
+    return tab, page
+
+
+def test_an_expired_login_is_renewed_in_a_dialog_and_the_page_stays(
+    chromium: Any, daemon: Daemon, client: Client, queue: str
+) -> None:
+    tab, page = logged_out_at(chromium, daemon, client, queue)
     page.click(".selection button[value=delete]")
     says(page.locator("dialog.plan"), "Your session has expired")
     page.fill("dialog [name=user]", ADMINISTRATOR)
@@ -284,11 +290,7 @@ def test_an_expired_login_is_renewed_in_a_dialog_and_the_page_stays(
 def test_a_page_continues_with_the_login_of_another_tab(
     chromium: Any, daemon: Daemon, client: Client, queue: str
 ) -> None:
-    client.send(queue, "a", "b")
-    tab = Tab(chromium, daemon)
-    page = tab.visit(f"/queues/{queue}")
-    page.fill(".selection [name=first]", "1")
-    tab.context.clear_cookies()
+    tab, page = logged_out_at(chromium, daemon, client, queue)
     other = tab.context.new_page()
     other.goto("/login")
     other.fill("[name=user]", ADMINISTRATOR)

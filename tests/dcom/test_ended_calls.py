@@ -17,6 +17,7 @@ from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import HResult
 from openmsmq.protocols.mqac.transactions import TransactionImpl
+from waiting import until
 
 CANCELLED = int(HResult.MQ_ERROR_OPERATION_CANCELLED)
 
@@ -55,10 +56,14 @@ class Reading:
         response: Any = m.IMSMQQueue4.operation(name).decode_response(self.link.answer)
         return int(response.result) & 0xFFFFFFFF
 
-    async def settle(self) -> None:
-        for _ in range(10):
+    async def settle(self, call: Call) -> None:
+        """Let the queue manager and tasks run until a call has ended."""
+
+        def has_ended() -> bool:
             self.machine.turn()
-            await asyncio.sleep(0)
+            return call.over
+
+        await until(has_ended)
 
     def transaction(self) -> TransactionImpl:
         """Return a transaction that the client holds until it ends it."""
@@ -78,8 +83,9 @@ def test_a_read_that_is_cancelled_in_the_read_of_its_request_ends(name: str) -> 
     async def work() -> None:
         reading = Reading()
         reading.machine.read(reading.machine.open("q"))
-        reading.call(name).cancel()
-        await reading.settle()
+        call = reading.call(name)
+        call.cancel()
+        await reading.settle(call)
         assert reading.result(name) == CANCELLED
         assert reading.target.opened().queue.waiters == 0
 
@@ -92,13 +98,14 @@ def test_a_receive_in_a_transaction_that_is_cancelled_takes_no_later_message() -
     async def work() -> None:
         reading = Reading(transactional=True)
         transaction = reading.transaction()
-        reading.call("Receive", Variant(VT.UNKNOWN, transaction)).cancel()
-        await reading.settle()
+        call = reading.call("Receive", Variant(VT.UNKNOWN, transaction))
+        call.cancel()
+        await reading.settle(call)
         assert reading.result("Receive") == CANCELLED
         machine, sending = reading.machine, reading.machine.begin(7)
         machine.send("xact", "kept", sending)
         machine.manager.transactions.commit(sending)
-        await reading.settle()
+        machine.turn()
         transaction.commit(False, 2, 0)
         assert len(machine.queue("xact")) == 1
 
@@ -111,11 +118,11 @@ def test_a_receive_that_is_cancelled_after_it_took_its_message_returns_the_messa
         machine = reading.machine
         machine.read(machine.open("q"))
         call = reading.call("Receive")
-        await reading.settle()
+        await until(lambda: machine.queue("q").waiters)
         machine.send("q", "arrives")
         machine.turn()
         call.cancel()
-        await reading.settle()
+        await reading.settle(call)
         assert reading.result("Receive") == 0
 
     in_a_loop(work)
@@ -128,8 +135,7 @@ def test_an_orphaned_receive_by_lookup_identifier_takes_no_message(name: str) ->
     async def work() -> None:
         reading = Reading()
         reading.link.orphans = True
-        reading.call(name)
-        await reading.settle()
+        await reading.settle(reading.call(name))
         assert len(reading.machine.queue("q")) == 1
 
     in_a_loop(work)

@@ -20,6 +20,7 @@ from openmsmq.model.message import Message
 from openmsmq.packet.sections import Section, SectionType, join
 from openmsmq.protocols.remote_read import CLEANUP_TIMEOUT, RR_ACK, RR_NACK, RemoteQueue
 from protocols.clients import Client, Connection, Pending, Server, object_format, queue_format
+from waiting import until
 
 H = HResult
 PEEK, RECEIVE = ReceiveAction.PEEK_CURRENT, ReceiveAction.RECEIVE
@@ -397,7 +398,10 @@ def test_an_open_that_is_cancelled_while_the_directory_is_asked_is_a_fault(
 ) -> None:
     """3.1.4.2: R_OpenQueue has no result."""
 
-    async def never(*_: object) -> None:
+    asked: list[object] = []
+
+    async def never(*given: object) -> None:
+        asked.append(given)
         await asyncio.Event().wait()
 
     directory: Any = SimpleNamespace(needs=lambda name: True, resolve=never)
@@ -410,12 +414,11 @@ def test_an_open_that_is_cancelled_while_the_directory_is_asked_is_a_fault(
             "R_OpenQueue", pQueueFormat=queue_format("q"), dwAccess=Access.RECEIVE, dwShareMode=0, pClientId=bytes(16),
             fNonRoutingServer=1, Major=6, Minor=3, BuildNumber=9600, fWorkgroup=1,
         )  # fmt: skip
-        await asyncio.sleep(0)
+        await until(lambda: asked)
         pending.call.cancel()
-        while not faults and not pending.call.over:
-            await asyncio.sleep(0)
+        await until(lambda: faults or pending.call.over)
 
-    asyncio.run(asyncio.wait_for(work(), 5))
+    asyncio.run(work())
     assert faults == [H.MQ_ERROR_OPERATION_CANCELLED]
 
 
