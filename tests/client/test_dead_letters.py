@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -134,22 +134,33 @@ class MemoryManager:
         self._log.append("commit")
 
 
+def carried(
+    queue: MemoryQueue, manager: MemoryManager, work: Callable[[Forwarding, Any], str], *, taken: bool
+) -> str | MsmqError:
+    """Do something with the first message, which another reader may have `taken`. Return the result or the error."""
+    forwarder: Any = manager
+    with Forwarding(forwarder) as forwarding, queue.cursor() as cursor:
+        cursor.peek(0)
+        if taken:
+            queue.messages[0] = None
+        try:
+            return work(forwarding, cursor)
+        except MsmqError as error:
+            return error
+
+
 def moved(*, transactional: bool, in_transaction: bool, taken: bool = False) -> tuple[list[Any], str | MsmqError]:
     """Send a dead letter back; return what happened in order, and the method or the error."""
     log: list[Any] = []
     letter = Message(label="m", destination_queue_format_name=TARGET, message_class=MessageClass.NACK_BAD_DST_Q)
     letter.transaction_identifier = bytes(range(20)) if transactional else NULL_IDENTIFIER
     assert letter.is_transactional is transactional
-    queue, manager = MemoryQueue(log, letter), MemoryManager(log)
-    result: str | MsmqError
-    with Forwarding(manager) as forwarding, queue.cursor() as cursor:  # type: ignore[arg-type]
-        cursor.peek(0)
-        if taken:
-            queue.messages[0] = None
-        try:
-            result = forwarding.send_back(cursor, letter, in_transaction=in_transaction)  # type: ignore[arg-type]
-        except MsmqError as error:
-            result = error
+    manager = MemoryManager(log)
+
+    def send_back(forwarding: Forwarding, cursor: Any) -> str:
+        return forwarding.send_back(cursor, letter, in_transaction=in_transaction)
+
+    result = carried(MemoryQueue(log, letter), manager, send_back, taken=taken)
     assert manager.opened == [TARGET] and letter.message_class is MessageClass.NACK_BAD_DST_Q
     assert log[-2:] == ["cursor closed", "closed"]
     return log[:-2], result
@@ -180,20 +191,15 @@ def locked(
     log: list[Any] = []
     message = Message(label="m", destination_queue_format_name=to)
     message.transaction_identifier = bytes(range(20)) if transactional else NULL_IDENTIFIER
-    queue, manager = MemoryQueue(log, message), MemoryManager(log)
+    queue = MemoryQueue(log, message)
     queue.can_lock, queue.name = can_lock, name or queue.name
-    result: str | MsmqError
-    with Forwarding(manager) as forwarding, queue.cursor() as cursor:  # type: ignore[arg-type]
-        cursor.peek(0)
-        if taken:
-            queue.messages[0] = None
-        try:
-            if name:
-                result = forwarding.send_back(cursor, message)  # type: ignore[arg-type]
-            else:
-                result = forwarding.forward(cursor, message, to, both=False)  # type: ignore[arg-type]
-        except MsmqError as error:
-            result = error
+
+    def carry(forwarding: Forwarding, cursor: Any) -> str:
+        if name:
+            return forwarding.send_back(cursor, message)
+        return forwarding.forward(cursor, message, to, both=False)
+
+    result = carried(queue, MemoryManager(log), carry, taken=taken)
     return log[:-2], result
 
 

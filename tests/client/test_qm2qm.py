@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 
@@ -102,31 +101,6 @@ def test_another_thread_cancels_what_waits(qm, queue):
             opened.cancel()
             time.sleep(0.01)
         assert type(caught[0]).__name__ == "OperationCancelled"
-
-
-def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, queue):
-    async def program():
-        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
-            async with (
-                await manager.open(queue, protocol="qm2qm") as opened,
-                await manager.open(queue, "send") as sender,
-            ):
-                for turns in range(80):
-                    await sender.send(turns)
-                    receiving = asyncio.create_task(opened.receive())
-                    until = time.perf_counter() + turns * 20e-6
-                    while time.perf_counter() < until:
-                        await asyncio.sleep(0)
-                    receiving.cancel()
-                    try:
-                        got = await receiving
-                    except asyncio.CancelledError:
-                        got = await opened.receive(5)
-                    assert got.decode() == turns
-                    with pytest.raises(openmsmq.ReceiveTimeout):
-                        await opened.peek(0)
-
-    asyncio.run(program())
 
 
 def test_old_servers_get_the_old_operations(qm, queue, monkeypatch):

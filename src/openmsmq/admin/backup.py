@@ -190,7 +190,7 @@ def _emptied_on_failure(directory: Path) -> Iterator[None]:
     """Remove what was written into a directory if that fails: on a full disk, it would keep the disk full."""
     try:
         yield
-    except Exception:
+    except Exception:  # an interrupted restore keeps its mark instead, with which no daemon starts
         with suppress(OSError):
             for path in _entries(directory):
                 if path.is_dir():

@@ -346,7 +346,7 @@ def _of_rights(said: str, guard: Guard, wanted: Document, here: Document, sid_of
 
 
 def _differing(wanted: Document, here: Document, rights: tuple[NamedRight, ...], sid_of: SidOf) -> SecurityInformation:
-    """Return the parts that differ in meaning: names in other letters and rights in another order are the same."""
+    """Return the parts that differ. The case of names and the order of rights do not matter."""
 
     def meaning(part: Document, member: str) -> object:
         if "sddl" not in part and part.get(member) is None:

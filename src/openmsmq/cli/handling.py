@@ -161,7 +161,8 @@ def copy(
 @selection_options
 @changes_options
 @click.option(
-    "--to-queue", help="Target queue (default: QUEUE; for journals, dead letters and subqueues, the destination)."
+    "--to-queue",
+    help="Target queue (default: QUEUE; if it is a journal, dead-letter queue or subqueue: the message's destination).",
 )
 @click.option("--keep", is_flag=True, help="Send a copy and leave the message where it is.")
 @_transaction
