@@ -41,6 +41,7 @@ INPUTS = ("msrpc", "msrpc/idl", "msrpc/interfaces", "openmsmq/idl", "openmsmq/mo
 GENERATED = (("msrpc/interfaces", "msrpc.interfaces"), ("openmsmq/idl", "openmsmq.interfaces"))
 # Hidden symbols and no procedure linkage table: functions call each other, and the interpreter, directly.
 DIRECT_CALLS = ["-fvisibility=hidden", "-fno-plt"]
+COLD = ROOT / "tools" / "cold.h"  # included before each file that mypyc generates
 LARGEST_LOG = 4000  # maximum characters of compiler output
 
 
@@ -77,7 +78,7 @@ def products() -> list[Path]:
 def inputs() -> Iterator[Path]:
     """Yield the input files of the extension modules: the sources in their directories; for modules in C, only those
     in C."""
-    yield from (Path(__file__).resolve(), LISTS)
+    yield from (Path(__file__).resolve(), COLD, LISTS)
     found = lists()
     suffixes = {source_in_c(module).parent: (".c", ".h") for module in found.WRITTEN_IN_C}
     homes = {source_in_c(module).parent for module in found.MODULES} | {SOURCES / name for name in INPUTS}
@@ -167,6 +168,7 @@ def scratch_directory() -> Path:
     """Return a directory with the files of the last build next to the sources, if it had the same tools."""
     tools = [
         Path(__file__).read_text(),
+        COLD.read_text(),
         SUFFIX,
         sysconfig.get_path("include"),
         *(f"{name} {version(name)}" for name in ("mypy", "setuptools")),
@@ -225,7 +227,7 @@ def compile_all(target: Path, scratch: Path) -> None:
         extension.include_dirs.append(str(scratch / "c" / GROUP.partition(".")[0]))
         # Other compilers may warn where those of the mypyc authors do not.
         options = [option for option in extension.extra_compile_args if option != "-Werror"]
-        extension.extra_compile_args = options + DIRECT_CALLS
+        extension.extra_compile_args = [*options, *DIRECT_CALLS, "-include", str(COLD)]
     extensions += [
         Extension(
             module,
