@@ -184,6 +184,20 @@ def test_nothing_changes_where_the_audit_log_refuses(tmp_path: Path) -> None:
     assert not (tmp_path / ALARM_RULES_FILE).exists()
 
 
+@pytest.mark.parametrize("subject", ["orders;retry", ".\\private$\\orders;journal"])
+def test_a_rule_for_a_part_of_a_queue_is_refused_because_it_would_have_no_effect(tmp_path: Path, subject: str) -> None:
+    rules = AlarmRulesFile(tmp_path)
+    for make in (
+        lambda: rules.set_threshold("oldest", subject, 5, "alice", lambda before: None),
+        lambda: rules.silence("quota", subject, 60, "alice", "", lambda: None),
+        lambda: parse_thresholds(f"{subject}:quota=1"),
+    ):
+        with pytest.raises((AlarmRuleError, ValueError), match=r"is checked for whole queues only, such as .*orders,"):
+            make()
+    far = "DIRECT=OS:other\\private$\\orders;retry"
+    assert rules.set_threshold("outgoing", far, 5, "alice", lambda before: None).subject == far
+
+
 @pytest.mark.parametrize(
     ("subject", "queue", "other"),
     [

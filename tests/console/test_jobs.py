@@ -6,17 +6,26 @@ import html
 import json
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from command_line import invoke
-from console.browser import ADMINISTRATOR, PASSWORD, Browser, Client, FreshDaemon, port_of
+from console.browser import ADMINISTRATOR, PASSWORD, USER, Browser, Client, FreshDaemon, port_of
 from console.test_api import refused
 from daemon import Daemon, eventually
+from openmsmq.actions import jobs as job_actions
 from openmsmq.actions.background import MOST_KEPT, MOST_RUNNING, BackgroundJob, CanceledJob, Jobs, JobView
 from openmsmq.actions.errors import ActionRefused
+from openmsmq.admin import acting
+from openmsmq.admin.selection import Action as MessageWork
+from openmsmq.admin.selection import Criteria
+from openmsmq.client.sync import Cursor
+from openmsmq.model.errors import AccessDenied
 from openmsmq.model.message import Message
 from openmsmq.model.roles import Role
 
@@ -235,6 +244,64 @@ def test_a_job_ends_when_its_user_may_no_longer_run_it(own: FreshDaemon, change:
     assert done["state"] == "failed" and said in done["detail"] and done["done"] < MANY
 
 
+def work(daemon: Daemon, source: str, user: str, **given: Any) -> job_actions._Work:
+    """Return the work of a job as a part of this process."""
+    site: Any = SimpleNamespace(
+        queue={"open": f".\\private$\\{source}"}, connect=lambda: daemon.connect(user=user, password=PASSWORD),
+        daemon=SimpleNamespace(call=lambda operation: {"role": Role.OPERATOR}),
+    )  # fmt: skip
+    return job_actions._Work(site, job_actions.NewJob(source, all=True, **given), Criteria(), 1 << 60)
+
+
+@pytest.mark.parametrize("act", ["delete", "move"])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_message_that_another_reader_takes_first_has_not_failed(
+    client: Client, daemon: Daemon, monkeypatch: pytest.MonkeyPatch, act: acting.Act, transactional: bool
+) -> None:
+    name = f"job-other-{act}{transactional:d}"
+    source, target = pair(client, name, transactional=transactional)
+    fill(daemon, name, 3, transactional=transactional)
+    job = Jobs().begin("messages", **GIVEN)
+    with daemon.connect(user=USER, password=PASSWORD) as other, other.open(f".\\private$\\{name}") as queue:
+        whole = acting.action
+
+        @contextmanager
+        def behind(*deed: Any) -> Iterator[MessageWork]:
+            with whole(*deed) as does:
+
+                def later(cursor: Cursor, message: Message) -> str:
+                    if message.label == "m0":
+                        queue.receive(0)
+                    return does(cursor, message)
+
+                yield later
+
+        monkeypatch.setattr(acting, "action", behind)
+        work(daemon, name, ADMINISTRATOR, act=act, to=f"{name}-to" if act == "move" else None).run(job)
+    assert (job.view.done, job.view.failed, job.view.gone) == (2, 0, 1)
+    assert (count(client, source), count(client, target)) == (0, 2 if act == "move" else 0)
+
+
+def test_a_job_ends_when_its_user_may_no_longer_read_its_queue(
+    client: Client, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, _ = pair(client, "job-rights")
+    fill(daemon, "job-rights", 3)
+    job = Jobs().begin("messages", **GIVEN)
+    whole = job.note
+
+    def note(**figures: Any) -> None:
+        whole(**figures)
+        if figures.get("done") == 1:
+            client.post(f"/queues/{source}/permissions", change="revoke", user="everyone", rights=[], confirm=True)
+
+    monkeypatch.setattr(job, "note", note)
+    monkeypatch.setattr(job_actions, "_CHECK_EVERY", 0)
+    with pytest.raises(AccessDenied):
+        work(daemon, "job-rights", USER, act="delete").run(job)
+    assert job.view.done == 1 and count(client, source) == 2
+
+
 # -- restarts ------------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +350,16 @@ def test_a_damaged_file_of_jobs_is_begun_anew(tmp_path: Path, damage: bytes) -> 
 GIVEN: dict[str, str] = {"what": "move", "object": "q", "user": "a", "sid": "S", "origin": "x"}
 
 
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_jobs_of_one_user_do_not_keep_others_from_starting_one(state: Any) -> None:
+    started = Jobs()
+    own = [started.begin("messages", **GIVEN) for _ in range(MOST_RUNNING)]
+    started.set_state(own[0], state)
+    with pytest.raises(ActionRefused, match=rf"resume or cancel it: {own[0].view.id} \(move q\) is {state}"):
+        started.begin("messages", **GIVEN)
+    started.begin("messages", **{**GIVEN, "sid": "S-2"})
+
+
 def test_the_list_is_bounded_and_keeps_what_is_under_way() -> None:
     jobs = Jobs()
     first = jobs.begin("messages", **GIVEN)
@@ -291,7 +368,7 @@ def test_the_list_is_bounded_and_keeps_what_is_under_way() -> None:
     assert len(jobs.views()) == MOST_KEPT and jobs.get(first.view.id) is first
     for _ in range(MOST_RUNNING - 1):
         jobs.begin("messages", **GIVEN)
-    with pytest.raises(ActionRefused, match="jobs are running") as refused:
+    with pytest.raises(ActionRefused, match="is the limit") as refused:
         jobs.begin("messages", **GIVEN)
     assert refused.value.status == 409
     jobs.begin("backup", **GIVEN)  # the limit of message jobs does not apply

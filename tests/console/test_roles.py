@@ -167,6 +167,16 @@ def test_when_a_token_was_used_survives_the_daemon(own: FreshDaemon) -> None:
     assert made["token"]["id"] in read_uses(own.daemon.directory)
 
 
+def test_the_tokens_of_a_user_end_with_the_user(own: FreshDaemon) -> None:
+    for user in ("carol", "dave"):
+        own.client.post("/users", name=user, password="pw", role="monitor")
+        Client(own.daemon, user, "pw").post("/tokens", name="script")
+    own.client.act("DELETE", "/users/carol")
+    checked("user", "remove", "dave", "--data-dir", str(own.daemon.directory))
+    assert own.client.get("/tokens")["tokens"] == []
+    assert [record["after"]["user"] for record in records(own, "token.revoke")] == ["dave", "carol"]
+
+
 def test_users_by_http(own: FreshDaemon) -> None:
     client = own.client
     client.post("/users", name="carol", password="pw", role="monitor")

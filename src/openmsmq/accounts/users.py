@@ -128,12 +128,13 @@ class UsersFile:
         self._next_rid += 1
         return sid
 
-    def remove(self, name: str) -> None:
-        """Remove a user, also from groups. Raises `UsersFileError` if there is no such user."""
+    def remove(self, name: str) -> str:
+        """Remove a user, also from groups; returns the SID. Raises `UsersFileError` if there is no such user."""
         with self._changing("user.remove", name):
             sid = self._get(name).sid
             del self._users[name.casefold()]
             self._groups = {key: replace(group, members=group.members - {sid}) for key, group in self._groups.items()}
+        return sid
 
     # -- groups ----------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from openmsmq.admin.json_bytes import json_bytes
 
 logger = logging.getLogger(__name__)
 
-MOST_RUNNING: Final = 4
+MOST_RUNNING: Final = 4  # running and paused jobs of one user and kind
 MOST_KEPT: Final = 100
 FAILURES: Final = 20  # maximum failures kept per job
 _SAVE_EVERY: Final = 1.0  # seconds
@@ -59,6 +59,7 @@ class JobView(msgspec.Struct, frozen=True):
     looked: Annotated[int, doc("Number of messages examined.")] = 0
     done: Annotated[int, doc("Processed messages; after an interruption, the minimum.")] = 0
     failed: Annotated[int, doc("Messages that could not be processed and were not moved.")] = 0
+    gone: Annotated[int, doc("Messages that another reader had received or locked.")] = 0
     ways: Annotated[dict[str, int], doc("Number of messages by method.")] = msgspec.field(default_factory=dict)
     failures: Annotated[list[JobFailure], doc("The first failures.")] = msgspec.field(default_factory=list)
     detail: Annotated[str, doc("Why it ended early; empty if all work was done.")] = ""
@@ -142,16 +143,20 @@ class Jobs:
             return self._jobs.get(identifier)
 
     def begin(self, kind: Literal["messages", "backup"], **values: str | int) -> BackgroundJob:
-        """Create a job and save it before its work begins. Raises ActionRefused if too many jobs are running or the
-        file cannot be written."""
+        """Create a job and save it before its work begins. Raises ActionRefused if its user has too many jobs that are
+        running or paused, or if the file cannot be written."""
         identifier = secrets.token_hex(4)
         view = msgspec.convert(
             {"id": identifier, "kind": kind, "state": "running", "started": int(self._clock()), **values}, JobView
         )
         with self._lock:
-            running = [job for job in self._jobs.values() if not job.view.is_over and job.view.kind == kind]
-            if len(running) >= MOST_RUNNING:
-                raise ActionRefused(409, f"{MOST_RUNNING} jobs are running, which is the limit: wait or cancel one")
+            own = [job.view for job in self._jobs.values() if (job.view.kind, job.view.sid) == (kind, view.sid)]
+            unended = [other for other in own if not other.is_over]
+            if len(unended) >= MOST_RUNNING:
+                known = ", ".join(f"{other.id} ({other.what} {other.object}) is {other.state}" for other in unended)
+                raise ActionRefused(
+                    409, f"{MOST_RUNNING} jobs of one user is the limit: wait for one, or resume or cancel it: {known}"
+                )
             over = [name for name, job in self._jobs.items() if job.view.is_over]
             for name in over[: max(0, len(self._jobs) + 1 - MOST_KEPT)]:
                 del self._jobs[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,15 +22,14 @@ from openmsmq.admin import acting
 from openmsmq.admin.editing import MessageEdits
 from openmsmq.admin.naming import path_of
 from openmsmq.admin.queues import missing
-from openmsmq.admin.selection import Action as MessageWork
 from openmsmq.admin.selection import Criteria
 from openmsmq.client.dead_letters import walk
 from openmsmq.client.sync import QueueManager
-from openmsmq.model.errors import AccessDenied, MsmqError
+from openmsmq.model.errors import AccessDenied, MessageAlreadyReceived, MsmqError
 from openmsmq.model.roles import Role
 from openmsmq.model.text import counted, time_text
 
-_CHECK_EVERY: Final = 5.0  # seconds between checks that the login of the job's user is still valid
+_CHECK_EVERY: Final = 5.0  # seconds between checks of the login, the role and the rights of the job's user
 _NEWER: Final = 100_000  # number of skipped newer messages after which a job ends
 
 
@@ -89,7 +89,8 @@ def _line(found: JobDetails) -> list[str]:
     lines = [f"job {job.id}: {job.what} {job.object}{f' to {job.to}' if job.to else ''}: {job.state}"]
     if job.kind == "messages":
         failed = f", {job.failed:,} failed" if job.failed else ""
-        lines += [f"{job.done:,} done{failed}; {job.looked:,} of {counted(job.total, 'message')} examined"]
+        gone = f", {job.gone:,} with another reader" if job.gone else ""
+        lines += [f"{job.done:,} done{failed}{gone}; {job.looked:,} of {counted(job.total, 'message')} examined"]
     lines += [job.detail] if job.detail else []
     return [*lines, *(f"{failure.id}: {failure.detail}" for failure in job.failures)]
 
@@ -286,7 +287,7 @@ class _Work:
         self._most: Final = len(given.ids) if given.ids is not None else given.limit
         self._after = 0  # the lookup identifier of the last message examined
         self._checked = time.monotonic()
-        self._looked = self._done = self._failed = 0
+        self._looked = self._done = self._failed = self._gone = 0
         self._ways: Final[dict[str, int]] = {}
         self._failures: Final[list[JobFailure]] = []
 
@@ -299,17 +300,20 @@ class _Work:
         ended = False
         while not ended:
             job.wait()
-            self._check_login()
-            with self._site.connect() as manager, acting.action(manager, deed) as does:
-                ended = self._pass(job, manager, does)
+            with self._site.connect() as manager:
+                ended = self._pass(job, manager, deed)
 
-    def _pass(self, job: BackgroundJob, manager: QueueManager, does: MessageWork) -> bool:
+    def _pass(self, job: BackgroundJob, manager: QueueManager, deed: acting.MessageAction) -> bool:
         """Continue after the last message examined. Returns False if the job was paused or canceled."""
-        newer = 0
-        with manager.open(self._site.queue["open"]) as opened:
+        newer, does = 0, None
+        with manager.open(self._site.queue["open"]) as opened, ExitStack() as targets:
             for cursor, message in walk(opened):
                 if not job.is_wanted:
                     return False
+                if does is None or time.monotonic() - self._checked >= _CHECK_EVERY:
+                    targets.close()  # opening a queue checks the rights, sending and receiving do not
+                    self._check_caller(manager)
+                    does = targets.enter_context(acting.action(manager, deed))
                 if message.sequence > self._bound:
                     newer += 1
                     if newer > _NEWER:
@@ -325,6 +329,10 @@ class _Work:
                 if self._criteria.matches(message, self._now):
                     try:
                         how = does(cursor, message)
+                    except ConnectionError:
+                        raise
+                    except MessageAlreadyReceived:
+                        self._gone += 1
                     except MsmqError as error:
                         self._fail(message.id, error)
                     else:
@@ -341,21 +349,20 @@ class _Work:
             self._failures.append(JobFailure(identifier, str(error)))
 
     def _tell(self, job: BackgroundJob) -> None:
-        """Report progress. Raises AccessDenied once the login of the job's user is no longer valid."""
         job.note(
-            looked=self._looked, done=self._done, failed=self._failed, ways=dict(self._ways),
+            looked=self._looked, done=self._done, failed=self._failed, gone=self._gone, ways=dict(self._ways),
             failures=list(self._failures),
         )  # fmt: skip
-        if time.monotonic() - self._checked >= _CHECK_EVERY:
-            self._check_login()
 
-    def _check_login(self) -> None:
-        """Check the login and the role of the job's user, since an open connection needs no new login. Raises
-        AccessDenied."""
+    def _check_caller(self, manager: QueueManager) -> None:
+        """Check the login, the role and the right to read of the job's user: an open connection needs no new login, and
+        an open queue no right. Raises AccessDenied."""
         self._checked = time.monotonic()
         user = daemon_of(self._site).call("whoami")
         if user["role"] < Role.OPERATOR:
             raise AccessDenied(detail=f"{user['name']} has lost the role operator, which jobs require")
+        with manager.open(self._site.queue["open"]):
+            pass
 
 
 ACTIONS: Final = (list_jobs, get_job, start_job, pause_job, resume_job, cancel_job)

@@ -145,7 +145,7 @@ class Result(Output, frozen=True):
     act: ActDone
     done: Annotated[int, doc("Processed messages.")]
     failed: Annotated[int, doc("Messages that could not be processed and were not moved.")]
-    gone: Annotated[int, doc("Messages that another client had already received.")]
+    gone: Annotated[int, doc("Messages that another reader had received or locked.")]
     ways: Annotated[dict[str, int], doc("Number of messages by method: in one transaction, or sent and then removed.")]
     failures: Annotated[list[FailedMessage], doc("The first that failed.")]
     record: RecordNumber

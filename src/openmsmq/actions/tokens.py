@@ -10,7 +10,16 @@ from openmsmq.actions.errors import ActionRefused
 from openmsmq.actions.fields import ROLE_WORDS, CommandText, EpochSeconds, RoleWord, doc
 from openmsmq.actions.site import ActionSite
 from openmsmq.actions.table import ActionCommand, Empty, Input, LineView, Output, Rows, action
-from openmsmq.admin.tokens import DAYS, LONGEST_DAYS, LONGEST_NAME, ApiToken, TokensFile, TokensFileError, read_uses
+from openmsmq.admin.tokens import (
+    DAYS,
+    LONGEST_DAYS,
+    LONGEST_NAME,
+    TOKENS_FILE,
+    ApiToken,
+    TokensFile,
+    TokensFileError,
+    read_uses,
+)
 from openmsmq.model.errors import AccessDenied
 from openmsmq.model.roles import Role, role_of
 from openmsmq.model.text import time_text
@@ -150,6 +159,15 @@ def revoke_token(site: ActionSite, given: TokenRevocation) -> RevokedToken:
     if found is None or not (caller.administers or found.sid == caller.sid):
         raise ActionRefused(404, f"there is no token {given.token[:40]}; `openmsmq token list` shows all")
     return RevokedToken(_known(file.revoke(given.token), read_uses(site.data_dir)), site.command)
+
+
+def revoke_all(site: ActionSite, sid: str) -> None:
+    """Revoke all tokens of a user. Raises TokensFileError."""
+    if (site.directory / TOKENS_FILE).exists():
+        file = _file(site)
+        for token in file.list():
+            if token.sid == sid:
+                file.revoke(token.id)
 
 
 def _file(site: ActionSite) -> TokensFile:

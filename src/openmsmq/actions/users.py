@@ -22,10 +22,12 @@ from openmsmq.actions.table import (
     Without,
     action,
 )
+from openmsmq.actions.tokens import revoke_all
 from openmsmq.admin import data_directories
+from openmsmq.admin.tokens import TokensFileError
 from openmsmq.model.roles import Role, role_of
 
-_REFUSES: Final = {NoSuchAccount: 404, UsersFileError: 409}
+_REFUSES: Final = {NoSuchAccount: 404, UsersFileError: 409, TokensFileError: 409}
 _ROLE: Final = "Highest role of the user in the HTTP API and the console; rights of queues apply as well."
 
 AccountName = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
@@ -256,13 +258,13 @@ def change_own_password(site: ActionSite, given: OwnPassword) -> CommandResultVi
 
 @action(
     "user.remove", http="DELETE /users/{user}", effect="destroys", administrators=True,
-    audit=("user.remove",),
+    audit=("user.remove", "token.revoke"),
     refuses=_REFUSES, commands=(ActionCommand("user remove", {"user": "NAME"}),),
 )  # fmt: skip
 def delete_user(site: ActionSite, given: NamedUser) -> CommandResultView:
-    """Remove a user."""
+    """Remove a user, and revoke the tokens of the user."""
     _demand_other(site, given.user)
-    _file(site).remove(given.user)
+    revoke_all(site, _file(site).remove(given.user))
     return CommandResultView(f"removed user {given.user}", site.command)
 
 

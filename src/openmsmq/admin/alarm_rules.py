@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from openmsmq.admin.alarms import BY_NAME, OF_MACHINE, OF_QUEUES, QueueThresholds, key_of
+from openmsmq.admin.alarms import BY_NAME, OF_MACHINE, OF_QUEUES, QueueThresholds, check_object, key_of
 from openmsmq.files.private import CachedFile, PrivateFileError, write_private
 from openmsmq.model.rights import short_name
 
@@ -111,6 +111,7 @@ class AlarmRulesFile:
         before the change. Raises AlarmRuleError, and exceptions of `on_change`."""
         if subject.strip() and alarm in OF_MACHINE:
             raise AlarmRuleError(f"{alarm} is an alarm of the machine: leave out {subject.strip()}")
+        _check_object(alarm, subject)
         now = int(self._clock())
         made = Silence(alarm, subject.strip(), now, now + seconds, user, reason)
         with self._changing() as known:
@@ -142,6 +143,7 @@ class AlarmRulesFile:
         if subject.strip() and alarm not in OF_QUEUES:
             allowed = ", ".join(OF_QUEUES)
             raise AlarmRuleError(f"{alarm} has no thresholds of single queues; alarms that have: {allowed}")
+        _check_object(alarm, subject)
         place = alarm, subject_key(subject)
         made = ThresholdRule(alarm, subject.strip(), threshold, int(self._clock()), user)
         with self._changing() as known:
@@ -183,6 +185,13 @@ class AlarmRulesFile:
             "thresholds": [asdict(each) for each in rules.thresholds.values()],
         }  # fmt: skip
         write_private(self._file.path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _check_object(alarm: str, subject: str) -> None:
+    try:
+        check_object(alarm, subject)
+    except ValueError as error:
+        raise AlarmRuleError(str(error)) from None
 
 
 def _parse(data: bytes) -> AlarmRules:

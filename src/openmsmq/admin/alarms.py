@@ -118,6 +118,13 @@ def key_of(queue: str) -> str:
     return own.removeprefix("private$\\") if own.startswith("private$\\") else f"\\{own}" if own else machine
 
 
+def check_object(condition: str, name: str) -> None:
+    """Raise ValueError if a condition is never checked for an object of this name."""
+    if ";" in name and condition in ("quota", "oldest"):
+        queue = name.strip().partition(";")[0]
+        raise ValueError(f"{condition} is checked for whole queues only, such as {queue}, and not for {name.strip()}")
+
+
 def parse_thresholds(text: str) -> dict[tuple[str, str], int]:
     """Parse `orders:oldest=60, bills:quota=0`. Raises ValueError."""
     found = {}
@@ -127,6 +134,7 @@ def parse_thresholds(text: str) -> dict[tuple[str, str], int]:
         is_number = value.strip().isascii() and value.strip().isdecimal()
         if not queue or condition.strip() not in OF_QUEUES or not is_number:
             raise ValueError(f"{part!r} is not QUEUE:ALARM=VALUE with one of {', '.join(OF_QUEUES)}")
+        check_object(condition.strip(), queue)
         found[condition.strip(), key_of(short_name(queue.strip()))] = int(value)
     return found
 

@@ -20,7 +20,7 @@ from openmsmq.admin import body_text
 from openmsmq.client.dead_letters import is_journal, walk
 from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.sync import Cursor, QueueManager
-from openmsmq.model.errors import MsmqError
+from openmsmq.model.errors import MessageAlreadyReceived, MsmqError
 from openmsmq.model.message import Message, identifier_text
 from openmsmq.model.names import parse_format_name
 from openmsmq.model.text import printable
@@ -126,8 +126,8 @@ class SelectionToken(NamedTuple):
 
 
 class ActionResult(NamedTuple):
-    """Outcome for a message: `how` it was handled, or the error (the message is then unchanged). If both are None, the
-    message was gone."""
+    """Outcome for a message: `how` it was handled, or the error (the message is then unchanged). If both are None,
+    another reader has the message."""
 
     chosen: Chosen
     how: str | None
@@ -210,9 +210,9 @@ def _chosen(queue: str, message: Message, with_preview: bool) -> Chosen:
 
 
 def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[ActionResult]:
-    """Apply an action to each selected message, in queue order. For messages that were received meanwhile, the result
-    is empty; after an error, the message stays and the next one follows. Raises MsmqError if a queue cannot be opened,
-    and ConnectionError."""
+    """Apply an action to each selected message, in queue order. For a message that another reader has received or
+    locked, the result is empty; after an error, the message stays and the next one follows. Raises MsmqError if a queue
+    cannot be opened, and ConnectionError."""
     by_queue: dict[str, dict[str, Chosen]] = {}
     for chosen in selection.chosen:
         by_queue.setdefault(chosen.queue, {})[chosen.id] = chosen
@@ -234,6 +234,10 @@ def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[Acti
 def _done(chosen: Chosen, action: Action, cursor: Cursor, message: Message) -> ActionResult:
     try:
         return ActionResult(chosen, action(cursor, message), None)
+    except ConnectionError:
+        raise
+    except MessageAlreadyReceived:
+        return ActionResult(chosen, None, None)
     except MsmqError as error:
         return ActionResult(chosen, None, error)
 

@@ -199,7 +199,7 @@ def carry_out(
         echo(f"{verb}: {count}")
         gone = len(done) - count - len(failed)
         if gone:
-            echo(f"{counted(gone, 'message')} had already been removed by another client", err=True)
+            echo(f"{counted(gone, 'message')} had been received, or locked, by another reader", err=True)
     if failed:
         raise click.ClickException(
             f"{counted(len(failed), 'message')} of {len(done)} could not be {verb} and stay where they are: "

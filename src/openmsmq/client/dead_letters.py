@@ -11,7 +11,7 @@ from typing import Final
 from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
 from openmsmq.model import names
 from openmsmq.model.constants import MessageClass
-from openmsmq.model.errors import HResult, MsmqError, ReceiveTimeout, UnreadableMessage
+from openmsmq.model.errors import HResult, MessageAlreadyReceived, MsmqError, ReceiveTimeout, UnreadableMessage
 from openmsmq.model.message import Message
 
 DEAD_LETTER_QUEUES = ("DIRECT=OS:.\\SYSTEM$;DEADLETTER", "DIRECT=OS:.\\SYSTEM$;DEADXACT")
@@ -140,7 +140,10 @@ class Forwarding:
                 yield
         else:
             yield
-            cursor.receive(0)
+            try:
+                cursor.receive(0)
+            except MessageAlreadyReceived as error:
+                raise MsmqError(error.hresult, "it was sent, but another reader had it: it may exist twice") from error
 
     def copy(self, message: Message, to: str, *, in_transaction: bool = False) -> str:
         """Send a copy; the message stays in its queue."""

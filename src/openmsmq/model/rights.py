@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from shlex import quote
 from typing import Final, NamedTuple
 
@@ -71,12 +72,7 @@ _OF_DIRECTORIES: Final = frozenset(
 def mask_of(words: Iterable[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS) -> int:
     """Return the mask of rights given as names (case-insensitive) or numbers (0x3). Raises ValueError with the valid
     names."""
-    known = {
-        name.lower(): int(right.mask)
-        for right in (*rights, *(QUEUE_SETS if rights is QUEUE_RIGHTS else ()))
-        for name in (right.word, *right.aliases)
-    }
-    mask = 0
+    known, mask = _masks(rights), 0
     for word in words:
         lowered = word.lower()
         if lowered in known:
@@ -88,6 +84,15 @@ def mask_of(words: Iterable[str], rights: tuple[NamedRight, ...] = QUEUE_RIGHTS)
         else:
             raise ValueError(f"unknown right {word!r}; allowed: {', '.join(right.word for right in rights)}")
     return mask
+
+
+@cache
+def _masks(rights: tuple[NamedRight, ...]) -> dict[str, int]:
+    return {
+        name.lower(): int(right.mask)
+        for right in (*rights, *(QUEUE_SETS if rights is QUEUE_RIGHTS else ()))
+        for name in (right.word, *right.aliases)
+    }
 
 
 def missing_right(mask: int, user: str, queue: str | None) -> str:
