@@ -477,6 +477,23 @@ def test_tail_begins_with_the_next_message(run, service):
         assert json.loads(following.stdout.readline())["label"].startswith("new")
 
 
+def test_tail_continues_after_a_restart_and_shows_each_message_once(tmp_path):
+    with Daemon(tmp_path / "data") as own:
+        with own.connect() as manager:
+            manager.create_queue(".\\private$\\q")
+        environment = at(own)
+        for label in ("a", "b"):
+            assert invoke("send", "q", "x", "--label", label, "--recoverable", **environment).code == 0
+        with _tail(own, "q", "--from-start", "--count", "4") as following:
+            shown = [json.loads(following.stdout.readline())["label"] for _ in "ab"]
+            own.kill()
+            own.start()
+            for label in ("c", "d"):
+                assert invoke("send", "q", "x", "--label", label, **environment).code == 0
+            shown += [json.loads(line)["label"] for line in following.stdout]
+            assert (shown, following.wait()) == (["a", "b", "c", "d"], 0)
+
+
 @contextmanager
 def _tail(service, *arguments):
     environment = {**os.environ, **at(service)}

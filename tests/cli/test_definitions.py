@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from com_client import Connection
 from command_line import add_user, at, invoke
 from daemon import Daemon
 
@@ -173,3 +174,16 @@ def test_one_inaccessible_queue_does_not_fail_a_list(tmp_path: Path) -> None:
             "definitions", "import", str(tmp_path / "f.json"), "--dry-run", "--user", "chief", **environment
         )
         assert planned.code == 0 and "can't be read by you" in planned.stdout
+
+
+def test_an_export_says_that_it_leaves_out_public_queues(pair: tuple[Daemon, Daemon]) -> None:
+    first, _ = pair
+    connection = Connection("127.0.0.1", first.mapper_port)
+    info = connection.new("QueueInfo")
+    info.put("PathName", "one\\public")
+    info.call("Create")
+    connection.disconnect()
+    with first.connect() as manager, manager.open("one\\public", "send"):
+        ended = invoke("definitions", "export", **at(first))
+    assert ended.code == 0 and "not included: 1 open public queue; the directory has public queues" in ended.stderr
+    assert "public" not in ended.stdout

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from command_line import at, invoke
 from daemon import Daemon
 from openmsmq.admin.message_json import from_json, to_json
+from openmsmq.cli import selecting
+from openmsmq.client.dead_letters import Forwarding
+from openmsmq.client.sync import MessageQueue
+from openmsmq.model.errors import RpcConnectionError
 from openmsmq.model.message import Message
 
 Run = Callable[..., str]
@@ -55,6 +61,85 @@ def test_messages_are_moved_between_queues_of_this_machine_by_any_name(run: Run)
     assert "moved 1 message" in run("copy", "--move", "near", "DIRECT=OS:localhost\\private$\\nearer")
     run("msg", "move", "nearer", "--to-queue", "near", "--all")
     assert len(run("peek", "near", "--json").splitlines()) == 1
+
+
+MOVES = [("copy", "--move", "from", "into"), ("msg", "move", "from", "--all", "--to-queue", "into")]
+
+
+@pytest.fixture
+def three(run: Run, service: Daemon) -> Iterator[Callable[[], tuple[int, int]]]:
+    """A queue of three messages and an empty one; returns how many messages each has."""
+    for name in ("from", "into"):
+        run("queue", "create", name)
+    for _ in range(3):
+        run("send", "from", "x")
+    with service.connect() as manager:
+        yield lambda: tuple(manager.counts(f".\\private$\\{name}")["message_count"] for name in ("from", "into"))
+        for name in ("from", "into"):
+            manager.delete_queue(f".\\private$\\{name}")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("command", MOVES, ids=" ".join)
+def test_a_signal_after_a_message_was_sent_waits_until_it_is_removed(
+    run: Run, three: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], number: int, code: int
+) -> None:
+    send = MessageQueue.send
+
+    def interrupted(queue: MessageQueue, message: Message) -> str:
+        identifier = send(queue, message)
+        signal.raise_signal(number)
+        return identifier
+
+    monkeypatch.setattr(MessageQueue, "send", interrupted)
+    former = signal.getsignal(number)
+    try:
+        assert "interrupted" in run(*command, code=code)
+    finally:
+        signal.signal(number, former)
+    assert three() == (2, 1)
+
+
+@pytest.mark.parametrize("command", MOVES, ids=" ".join)
+def test_a_message_that_another_reader_takes_does_not_end_a_move(
+    run: Run, service: Daemon, three: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    forward = Forwarding.forward
+    with service.connect() as other, other.open(".\\private$\\from") as queue:
+        take = iter([lambda: queue.receive(0)])
+
+        def late(*given: Any, **more: Any) -> str:
+            next(take, lambda: None)()
+            return forward(*given, **more)
+
+        monkeypatch.setattr(Forwarding, "forward", late)
+        run(*command)
+    assert three() == (0, 2)
+
+
+def test_a_closed_output_ends_a_move_with_an_error(run: Run, three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selecting, "print_json", Mock(side_effect=[None, BrokenPipeError]))
+    assert "the output was closed, so only 2 of 3 messages were processed" in run(*MOVES[1], "--json", code=1)
+    assert three() == (1, 2)
+
+
+@pytest.mark.parametrize("command", MOVES, ids=" ".join)
+def test_a_lost_connection_ends_a_move_as_one_and_says_how_many_were_moved(
+    run: Run, three: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    send = MessageQueue.send
+    lost = iter([False])
+
+    def cut(queue: MessageQueue, message: Message) -> str:
+        if next(lost, True):
+            raise RpcConnectionError("the server closed the connection")
+        return send(queue, message)
+
+    monkeypatch.setattr(MessageQueue, "send", cut)
+    said = run(*command, code=6)
+    assert "the server closed the connection" in said
+    assert "moved 1 of 3 messages" in said or command[0] == "msg"
+    assert three() == (2, 1)
 
 
 @pytest.mark.parametrize(

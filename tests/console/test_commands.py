@@ -21,6 +21,7 @@ from daemon import Daemon, eventually
 from openmsmq.actions import by_http
 from openmsmq.admin import http_requests
 from openmsmq.admin.web_address import ADDRESS_FILE, read_address
+from openmsmq.cli import top
 from openmsmq.cli.exit_codes import DENIED, NOT_FOUND, TIMED_OUT, UNREACHABLE
 from openmsmq.model.errors import MsmqError
 
@@ -115,6 +116,24 @@ def test_top_shows_incoming_and_outgoing_rates(daemon: Daemon, monitor: str, pat
     assert "in/s" in shown and "s old" in shown
     assert set(second) == {"queue", "messages", "bytes", "journal", "state", "change", "in", "out", "waiting", "grown",
                            "oldest"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("away", "code"), [(1, 0), (99, UNREACHABLE)])
+def test_top_waits_for_a_daemon_that_restarts_but_not_for_long(
+    daemon: Daemon, monitor: str, monkeypatch: pytest.MonkeyPatch, away: int, code: int
+) -> None:
+    answers = iter([{}, *[http_requests.ApiUnreachable("it does not answer")] * away, {}])
+
+    def sample(depths: object) -> dict[str, Any]:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(top._HttpDepths, "sample", sample)
+    monkeypatch.setattr(top, "RECONNECT", 1.5)
+    ended = run(daemon, monitor, "top", "--count", "2", "--interval", "0.2")
+    assert ended.code == code and "it does not answer; trying again" in ended.stderr, ended
 
 
 def test_top_without_a_token_says_what_is_missing_and_has_the_same_fields(daemon: Daemon, path: str) -> None:

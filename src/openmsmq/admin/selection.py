@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -209,7 +209,7 @@ def _chosen(queue: str, message: Message, with_preview: bool) -> Chosen:
     )  # fmt: skip
 
 
-def act(qm: QueueManager, selection: Selection, action: Action) -> Iterator[ActionResult]:
+def act(qm: QueueManager, selection: Selection, action: Action) -> Generator[ActionResult, None, None]:
     """Apply an action to each selected message, in queue order. For a message that another reader has received or
     locked, the result is empty; after an error, the message stays and the next one follows. Raises MsmqError if a queue
     cannot be opened, and ConnectionError."""

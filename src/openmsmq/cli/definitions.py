@@ -30,6 +30,7 @@ from openmsmq.cli.accounts import Accounts, accounts_options
 from openmsmq.cli.connection import Address, connect, level_option, server_options
 from openmsmq.cli.output import echo, json_option, output_file, print_json
 from openmsmq.cli.places import Actions, AdminTarget, http_options
+from openmsmq.client.sync import QueueManager
 from openmsmq.model.text import counted, printable_json, some_of
 
 _local = click.option(
@@ -76,6 +77,8 @@ def _side(command: Callable[..., Any]) -> Callable[..., Any]:
 def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> None:
     """Write definitions as JSON to FILE or standard output (-), always in the same order.
 
+    Public queues are not included: they are in the directory, which `openmsmq directory queues` lists.
+
     Exit code 1 if you may not read a queue or its permissions; the others are written.
     """
     if not secrets:
@@ -95,10 +98,18 @@ def export_(side: Actions, local: bool, file: Path | None, secrets: bool) -> Non
             file.chmod(0o600)
         file.write_text(text, encoding="utf-8")
         echo(f"wrote {file}", err=True)
+    if isinstance(side, ActionsHere) and (public := _public_queues(side.site.manager)):
+        echo(f"not included: {counted(public, 'open public queue')}; the directory has public queues", err=True)
     if missing := unreadable(document):
         raise click.ClickException(
             f"incomplete: you may not read {counted(len(missing), 'queue')}, or their permissions: {some_of(missing)}"
         )
+
+
+def _public_queues(qm: QueueManager) -> int:
+    """Return the number of public queues that are open; no published protocol lists the others."""
+    active = qm.management(None, "active_queues")["active_queues"]
+    return sum(name.startswith("PUBLIC=") for name in active)
 
 
 @definitions.command("diff")

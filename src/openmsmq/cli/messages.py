@@ -24,6 +24,7 @@ from openmsmq.cli.connection import (
     protocol_option,
     server_options,
 )
+from openmsmq.cli.interrupting import between_messages
 from openmsmq.cli.message_files import Export, MessageImport, alone
 from openmsmq.cli.numbers import COUNT, LIFETIME, PORT, SECONDS
 from openmsmq.cli.output import echo, json_option, output_file, progress, report
@@ -286,13 +287,21 @@ def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transacti
     with qm.open(source, protocol=protocol) as incoming, Forwarding(qm) as forwarding, progress("moving") as bar:
         task = bar.add_task("", total=wanted, rate="")
         started = time.monotonic()
-        for cursor, message in islice(walk(incoming), wanted):
-            try:
-                forwarding.forward(cursor, message, target, both=both, in_transaction=transactional)
-            except MsmqError as error:
-                raise _refused(error, _by_id(count, message)) from error
-            count += 1
-            bar.update(task, completed=count, rate=_rate(count, started))
+        try:
+            with between_messages() as end:
+                for cursor, message in islice(walk(incoming), wanted):
+                    try:
+                        forwarding.forward(cursor, message, target, both=both, in_transaction=transactional)
+                    except MessageAlreadyReceived:
+                        continue
+                    except MsmqError as error:
+                        raise _refused(error, _by_id(count, message)) from error
+                    count += 1
+                    bar.update(task, completed=count, rate=_rate(count, started))
+                    end()
+        except BaseException:
+            echo(f"moved {count} of {counted(wanted, 'message')}", err=True)
+            raise
     return count
 
 
@@ -453,7 +462,9 @@ def _by_id(position: int, message: Message) -> str:
 
 def _refused(error: MsmqError, where: str) -> MsmqError:
     """Return the error of a queue manager with the name of the message; others do not depend on the message."""
-    return error if error.hresult is None else error_for(error.hresult, f"{where}: {error.detail}")
+    if error.hresult is None or isinstance(error, ConnectionError):
+        return error
+    return error_for(error.hresult, f"{where}: {error.detail}")
 
 
 def _rate(count: int, started: float) -> str:

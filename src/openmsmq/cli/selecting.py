@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import io
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 import click
@@ -23,6 +26,7 @@ from openmsmq.admin.selection import (
     parse_token,
     select,
 )
+from openmsmq.cli.interrupting import between_messages
 from openmsmq.cli.numbers import AGE, COUNT, SIZE
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.client.sync import QueueManager
@@ -192,11 +196,23 @@ def carry_out(
             _check_targets(qm, found.chosen, target, verb)
         return
     confirm(len(found.chosen))
-    done = _show(act(qm, found, does), to, as_json, True)
+    done: list[ActionResult] = []
+    try:
+        with between_messages() as end, closing(act(qm, found, does)) as results:
+            _show(_kept(results, done, end), to, as_json, True)
+    except BrokenPipeError:
+        if len(done) == len(found.chosen):
+            raise
+        sys.stdout = io.StringIO()  # when Python ends, it would try to write the rest of the output
+        raise click.ClickException(
+            f"the output was closed, so only {len(done)} of {counted(len(found.chosen), 'message')} were processed"
+        ) from None
+    finally:
+        count = sum(entry.how is not None for entry in done)
+        if not as_json:
+            echo(f"{verb}: {count}")
     failed = [entry for entry in done if entry.error is not None]
-    count = sum(entry.how is not None for entry in done)
     if not as_json:
-        echo(f"{verb}: {count}")
         gone = len(done) - count - len(failed)
         if gone:
             echo(f"{counted(gone, 'message')} had been received, or locked, by another reader", err=True)
@@ -205,6 +221,15 @@ def carry_out(
             f"{counted(len(failed), 'message')} of {len(done)} could not be {verb} and stay where they are: "
             f"{failed[0].error}"
         )
+
+
+def _kept(
+    results: Iterable[ActionResult], done: list[ActionResult], end: Callable[[], None]
+) -> Iterator[ActionResult]:
+    for result in results:
+        done.append(result)
+        yield result
+        end()
 
 
 def _check_targets(qm: QueueManager, chosen: Sequence[Chosen], target: Callable[[Chosen], str], verb: str) -> None:
@@ -237,28 +262,28 @@ def perform(
 
 def _show(
     entries: Iterable[ActionResult], to: Callable[[Chosen], str], as_json: bool, done: bool
-) -> list[ActionResult]:
-    """Print a line per message: as JSON while messages are processed, or as a table at the end."""
-    seen = []
+) -> None:
+    """Print a line per message: as JSON while messages are processed, or as a table at the end, also if an exception
+    ends the work."""
     rows = []
-    for entry in entries:
-        seen.append(entry)
-        chosen = entry.chosen
-        row = {
-            "id": chosen.id,
-            "queue": shown(chosen.queue),
-            "sent": time_text(chosen.sent),
-            "reason": class_name(chosen.message_class),
-            "label": chosen.label,
-            "to": to(chosen),
-            "body": chosen.preview,
-        }
-        result = str(entry.error) if entry.error is not None else entry.how or "gone"
-        if as_json:
-            print_json({**row, "result": result, "done": done and entry.how is not None})
-        else:
-            rows.append([*row.values(), *([result] if done else [])])
-    if rows:
-        columns = ["id", "queue", "sent", "class", "label", "to", "body", *(["result"] if done else [])]
-        print_table(columns, rows)
-    return seen
+    try:
+        for entry in entries:
+            chosen = entry.chosen
+            row = {
+                "id": chosen.id,
+                "queue": shown(chosen.queue),
+                "sent": time_text(chosen.sent),
+                "reason": class_name(chosen.message_class),
+                "label": chosen.label,
+                "to": to(chosen),
+                "body": chosen.preview,
+            }
+            result = str(entry.error) if entry.error is not None else entry.how or "gone"
+            if as_json:
+                print_json({**row, "result": result, "done": done and entry.how is not None})
+            else:
+                rows.append([*row.values(), *([result] if done else [])])
+    finally:
+        if rows:
+            columns = ["id", "queue", "sent", "class", "label", "to", "body", *(["result"] if done else [])]
+            print_table(columns, rows)

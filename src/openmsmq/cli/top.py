@@ -15,12 +15,13 @@ import click
 
 from openmsmq.actions.by_http import perform
 from openmsmq.actions.queues import ListQuery, NamedQueue, QueueDetails, get_queue, list_queues
-from openmsmq.admin.http_requests import ApiNotFound, HttpRequests
+from openmsmq.admin.http_requests import ApiNotFound, ApiUnreachable, HttpRequests
 from openmsmq.admin.overview import ByProtocols, Depth, DepthSource, Order, QueueRates, rows, with_age
 from openmsmq.cli.connection import Address, connect, is_here, level_option, server_options
 from openmsmq.cli.numbers import COUNT, INTERVAL
 from openmsmq.cli.output import echo, json_option, live_table, print_json
 from openmsmq.cli.web_api import ApiOptions, Missing, api_options
+from openmsmq.client.retrying import RECONNECT
 from openmsmq.model.text import counted, duration_text, some_of
 
 _COLUMNS = ("queue", "messages", "change/s", "in/s", "out/s", "in 5 min", "waiting", "bytes", "journal", "first is",
@@ -84,19 +85,30 @@ def top(
     over five minutes and the number of waiting readers, at most once a second. The protocols of MSMQ do not offer
     these: without a token, change/s is the net change of the depth. --url takes precedence over --host.
     """
-    before, then, looks = None, 0.0, 0
+    before, then, looks, lost = None, 0.0, 0, 0.0
     with _source(api, address, level) as source, live_table(_COLUMNS, as_json) as show:
         if order == "grown" and not source.counts:
             raise click.UsageError("--sort grown requires the HTTP API and a token")
         while True:
-            now, found = time.monotonic(), source.sample()
-            everything = rows(found, before, now - then, cast("Order", order))
-            shown = (
-                (key, row)
-                for key, row in everything.items()
-                if fnmatch.fnmatch(row.depth.name.lower(), pattern.lower()) and (empty or _is_used(row))
-            )
-            lines = with_age(source, islice(shown, number))
+            now = time.monotonic()
+            try:
+                found = source.sample()
+                everything = rows(found, before, now - then, cast("Order", order))
+                shown = (
+                    (key, row)
+                    for key, row in everything.items()
+                    if fnmatch.fnmatch(row.depth.name.lower(), pattern.lower()) and (empty or _is_used(row))
+                )
+                lines = with_age(source, islice(shown, number))
+            except ApiUnreachable as error:
+                if not looks or (lost and now - lost >= RECONNECT):
+                    raise
+                if not lost:
+                    echo(f"openmsmq: {error}; trying again for {RECONNECT:.0f} s", err=True)
+                    lost = now
+                time.sleep(1)
+                continue
+            lost = 0.0
             if as_json:
                 for row in lines:
                     print_json(_document(row))
