@@ -6,6 +6,7 @@ import fcntl
 import json
 import signal
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -98,6 +99,43 @@ def test_a_signal_after_a_message_was_sent_waits_until_it_is_removed(
     finally:
         signal.signal(number, former)
     assert three() == (2, 1)
+
+
+def test_transactional_messages_of_a_subqueue_are_moved_in_one_transaction(run: Run) -> None:
+    """If the command is killed, each is in exactly one queue."""
+    for name in ("whole", "whole-to"):
+        run("queue", "create", name, "--transactional")
+    run("send", "whole", "x", "--transaction")
+    run("msg", "move", "whole", "--all", "--to", "retry")
+    assert "in one transaction" in run("msg", "move", "whole;retry", "--all", "--to-queue", "whole-to")
+    assert len(run("peek", "whole-to", "--json").splitlines()) == 1
+
+
+def test_a_queue_that_refuses_plain_messages_says_why(run: Run) -> None:
+    run("queue", "create", "sealed")
+    run("queue", "set", "sealed", "priv_level=2")
+    assert "priv_level" in run("send", "sealed", "x", code=1)
+
+
+def test_an_interrupted_import_sends_nothing_twice(run: Run, three: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("export", "from", "three.jsonl")
+    with monkeypatch.context() as patched:
+        send = MessageQueue.send_many
+
+        def interrupted(queue: MessageQueue, messages: Any) -> list[str]:
+            identifiers = send(queue, islice(messages, 2))
+            signal.raise_signal(signal.SIGINT)
+            return identifiers
+
+        patched.setattr(MessageQueue, "send_many", interrupted)
+        former = signal.getsignal(signal.SIGINT)
+        try:
+            run("import", "into", "three.jsonl", code=130)
+        finally:
+            signal.signal(signal.SIGINT, former)
+    assert three() == (3, 2)
+    run("import", "into", "three.jsonl")
+    assert three() == (3, 3)
 
 
 @pytest.mark.parametrize("command", MOVES, ids=" ".join)

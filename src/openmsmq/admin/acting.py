@@ -10,7 +10,7 @@ from typing import Final, Literal
 from openmsmq.admin.editing import MessageEdits
 from openmsmq.admin.queues import demand_certain, is_transactional
 from openmsmq.admin.selection import Action
-from openmsmq.client.dead_letters import REMOVED, Forwarding
+from openmsmq.client.dead_letters import REMOVED, Forwarding, is_journal
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
@@ -58,7 +58,9 @@ def action(qm: QueueManager, deed: MessageAction, edit: Edit | None = None) -> I
             changed = _changed(deed, message, edit)
             if deed.to is None:
                 return forwarding.send_back(cursor, changed, in_transaction=goes_in)
-            return forwarding.forward(cursor, changed, deed.to, both=both, in_transaction=goes_in)
+            # Queues within others are not transactional by their properties, but may hold transactional messages.
+            together = both or (goes_in and message.is_transactional and not is_journal(cursor.queue_name))
+            return forwarding.forward(cursor, changed, deed.to, both=together, in_transaction=goes_in)
 
         actions: dict[Act, Action] = {
             "delete": delete, "move": forward, "copy": copy, "return": forward, "resend": forward,

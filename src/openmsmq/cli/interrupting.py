@@ -1,5 +1,5 @@
 """Signals that take effect between two messages: if a command ends after it has sent a message and before it has
-removed it, the message is in both queues."""
+removed it, the message is in both queues; if it has not noted what it sent, it sends that again the next time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def between_messages() -> Iterator[Callable[[], None]]:
-    """Yield a function to call after each message. In the block, the first signal takes effect there: KeyboardInterrupt
-    or SystemExit. A second signal takes effect at once."""
+    """Yield a function to call after each message, or part of them. In the block, the first signal takes effect there:
+    KeyboardInterrupt or SystemExit. A second signal takes effect at once."""
     came: list[int] = []
     former = {}
     if current_thread() is main_thread():

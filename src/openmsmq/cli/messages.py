@@ -410,13 +410,14 @@ def _send_all(
     MsmqError, which has the `name` of the first message that failed.
     """
     count = 0
-    with progress(verb) as bar:
+    with progress(verb) as bar, between_messages() as end:
         task = bar.add_task("", total=total, rate="")
         started = time.monotonic()
         waiting = map(sendable, messages)
         while sent := _send_part(qm, target, waiting, transactional, name, remember):
             count += sent
             bar.update(task, completed=count, rate=_rate(count, started))
+            end()
     return count
 
 

@@ -226,6 +226,9 @@ _HINTS: dict[tuple[str, int], str] = {
         "any other queue only without one"
     ),
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_INSUFFICIENT_RESOURCES): _TOO_LARGE,
+    ("rpc_ACSendMessageEx", HResult.MQ_ERROR_ILLEGAL_OPERATION): (
+        "the queue accepts only encrypted bodies, or only plain ones (property priv_level)"
+    ),
     ("rpc_ACSendMessageEx", HResult.MQ_ERROR_MESSAGE_NOT_AUTHENTICATED): (
         "the queue accepts only messages that are signed with a certificate registered for their sender"
     ),
