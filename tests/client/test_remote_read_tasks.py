@@ -86,6 +86,30 @@ def test_a_task_that_is_cancelled_at_any_moment_loses_no_message(service, qm, qu
     asyncio.run(program())
 
 
+@pytest.mark.parametrize("protocol", ["remoteread", "qm2qm", "qmcomm"])
+def test_a_peek_that_is_cancelled_at_any_moment_skips_no_message(service, qm, queue, protocol):
+    async def program():
+        put(qm, queue, *range(60))
+        async with await openmsmq.aio.connect("127.0.0.1", service.port) as manager:
+            async with await manager.open(queue, "peek", protocol=protocol) as opened, opened.cursor() as cursor:
+                seen = [(await cursor.peek(0)).decode()]
+                for turns in range(1, 60):
+                    looking = asyncio.create_task(cursor.peek_next(0))
+                    until = time.perf_counter() + turns * 30e-6
+                    while time.perf_counter() < until:
+                        await asyncio.sleep(0)
+                    looking.cancel()
+                    try:
+                        seen.append((await looking).decode())
+                    except asyncio.CancelledError:
+                        seen.append((await cursor.peek_next(0)).decode())
+                assert seen == list(range(60))
+                with pytest.raises(openmsmq.ReceiveTimeout):
+                    await cursor.peek_next(0)
+
+    asyncio.run(program())
+
+
 @pytest.mark.parametrize("protocol", ["remoteread", "qmcomm"])
 def test_a_cancelled_open_excludes_nobody(service, queue, protocol):
     """It does not break the connection either, although the interface was being bound."""

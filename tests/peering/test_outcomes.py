@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -359,6 +360,34 @@ def test_messages_of_a_sequence_that_arrive_together_are_accepted_at_once(pair: 
         (incoming,) = pair.beta.manager.registry.by_name["tx"].incoming.values()
         assert incoming.reject_count == 0 and incoming.sequence_number == 300
         assert outgoing(pair.alpha, TX).transfer_info.eod_resend_count == 0
+
+    pair.run(story)
+
+
+@pytest.mark.parametrize("loss", ["created again", "forgotten"])
+def test_a_stream_continues_in_a_queue_that_does_not_know_its_beginning(pair: Pair, loss: str) -> None:
+    async def story() -> None:
+        labels = (str(number) for number in itertools.count())
+
+        async def send() -> str:
+            await pair.alpha.send(TX, [message(label := next(labels))], transactional=True)
+            await settled(0.1)
+            return label
+
+        await send()
+        sequence = pair.alpha.service._sequences.of(outgoing(pair.alpha, TX)).core
+        while not sequence.last_ack:  # a part of the sequence is acknowledged
+            await send()
+        old = pair.beta.manager.registry.by_name["tx"]
+        if loss == "forgotten":
+            assert pair.beta.service.forget_sequence(old, pair.alpha.machine.identifier)
+        else:
+            pair.beta.manager.administration.delete_queue(old, SYSTEM)
+            pair.beta.create("tx", transactional=True)
+        later = [await send() for _ in range(20)]
+        await settled(60)
+        assert not outgoing(pair.alpha, TX).entries
+        assert pair.beta.labels("tx")[-20:] == later
 
     pair.run(story)
 

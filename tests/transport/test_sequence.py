@@ -167,6 +167,27 @@ def test_after_message_5_only_its_successors_are_accepted(
     assert sequence.reject_count == (0 if accepted else 4)
 
 
+@pytest.mark.parametrize(
+    ("arrivals", "accepted"),
+    [
+        ([5, 6, 7, 5, 6, 7, 8], [5, 6, 7, 8]),
+        ([7, 8, 5, 6, 7, 8], [5, 6, 7, 8]),
+        ([5, 6, 6, 7], [6, 7]),
+        ([5, 6, 7], []),
+    ],
+    ids=["all resent", "resent with earlier ones", "after the first has expired", "not resent"],
+)
+def test_a_sequence_that_began_before_its_queue_continues_when_its_source_resends(
+    arrivals: list[int], accepted: list[int]
+) -> None:
+    def take(*, from_source: bool) -> list[int]:
+        sequence = Incoming()
+        return [each for each in arrivals if sequence.receive(FIRST, each, each - 1, 0, from_source=from_source)]
+
+    assert take(from_source=True) == accepted
+    assert take(from_source=False) == [], "routers resend single messages"
+
+
 def test_an_order_ack_names_only_what_is_synced() -> None:
     sequence = Incoming()
     sequence.receive(FIRST, 1, 0, 0)

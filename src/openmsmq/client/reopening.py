@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from openmsmq.client.calls import ClientClosed, HandleLost, ServerResource, Steps, T, holding, opening, quietly
+from openmsmq.client.calls import (
+    ClientClosed,
+    HandleLost,
+    ServerResource,
+    Steps,
+    T,
+    answered,
+    holding,
+    opening,
+    quietly,
+)
 from openmsmq.client.observing import Watch
 from openmsmq.client.open_queue import Clock, OpenQueue, TakenMessage
 from openmsmq.model.constants import INFINITE, ReceiveAction
@@ -155,11 +165,14 @@ def open_handle(name: str, open_queue: Callable[[], Steps[OpenQueue]], reconnect
 
 @dataclass(slots=True)
 class CursorHandle:
-    """A cursor of an open queue; `number` is 0 once it is closed."""
+    """A cursor of an open queue; `number` is 0 once it is closed. `seen` is the identifier of the message that the last
+    peek returned; `may_be_ahead`: a call that would have moved the cursor has no answer."""
 
     queue: OpenQueue
     held: ServerResource
     number: int
+    seen: bytes = b""
+    may_be_ahead: bool = False
 
     def close(self) -> Steps[None]:
         number, self.number = self.number, 0
@@ -176,7 +189,31 @@ class CursorHandle:
 
     def peek(self, action: ReceiveAction, timeout: int) -> Steps[Message]:
         self._check_open()
-        return holding(self.queue.peek(action, timeout, self.number), self.held)
+        return holding(self._peek(action, timeout), self.held)
+
+    def _peek(self, action: ReceiveAction, timeout: int) -> Steps[Message]:
+        """Peek without skipping a message: one that an interrupted call has reached is the next one."""
+        moves = action is ReceiveAction.PEEK_NEXT
+        message = (yield from self._reached()) if moves and self.may_be_ahead else None
+        if message is None:
+            self.may_be_ahead = moves
+            try:
+                message = yield from self.queue.peek(action, timeout, self.number)
+            except MsmqError as error:
+                self.may_be_ahead = moves and not answered(error)
+                raise
+        self.may_be_ahead, self.seen = False, message.identifier
+        return message
+
+    def _reached(self) -> Steps[Message | None]:
+        """Return the cursor's current message, unless it was returned before or another reader has received it."""
+        try:
+            message = yield from self.queue.peek(ReceiveAction.PEEK_CURRENT, 0, self.number)
+        except MsmqError as error:
+            if not answered(error):
+                raise
+            return None
+        return None if message.identifier == self.seen else message
 
     def take(self, operation: Callable[[OpenQueue, int], Steps[TakenMessage]]) -> Steps[Locked]:
         """Run an operation that receives the cursor's current message."""

@@ -261,15 +261,18 @@ class Arrival:
         source.accessed = self._manager.clock() // 1000
         before = source.sequence.position, source.sequence.reject_count
         number, previous = header.sequence_number, header.previous_sequence_number
-        accepted = source.sequence.receive(identifier, number, previous, arrived.now)
+        from_source = origin == arrived.origin.peer
+        accepted = source.sequence.receive(identifier, number, previous, arrived.now, from_source=from_source)
         is_kept = source in batch.sources or self._sources.is_kept(source)
         if is_kept:
             self._sources.due.add(source)
         if not accepted:
             if source.key in queue.incoming:
                 batch.arrived.append((queue, source, arrived.message.destination_queue_format_name))
-            answer = None if is_kept else self._answer_again(arrived, source)
-            return Disposition(DeliveryResult.OUT_OF_ORDER, source=source, answer=answer)
+            if is_kept:
+                return Disposition(DeliveryResult.OUT_OF_ORDER, source=source)
+            batch.tried.setdefault(source, before)
+            return Disposition(DeliveryResult.OUT_OF_ORDER, source=source, answer=self._answer_again(arrived, source))
         verdict = Disposition(DeliveryResult.COMES_AGAIN)
         try:
             verdict = self._decide(arrived, queue, source, batch, is_kept)

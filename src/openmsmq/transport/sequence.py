@@ -158,6 +158,7 @@ class Incoming:
         self.synced = synced or SequencePosition()
         self.position = self.synced
         self.reject_count = reject_count  # TxMessageRejectCount
+        self._latest = SequencePosition()  # of the latest message, accepted or not
         self._deadline: float | None = None
         self._last_order_ack: float | None = None
 
@@ -166,13 +167,18 @@ class Incoming:
         """When to call `tick`."""
         return self._deadline
 
-    def receive(self, identifier: SequenceId, number: int, previous: int, now: float) -> bool:
+    def receive(
+        self, identifier: SequenceId, number: int, previous: int, now: float, *, from_source: bool = False
+    ) -> bool:
         """Return whether a message is accepted: in order and for the first time (3.1.5.8.6; deviation D-100).
+        `from_source`: it came on a session of its source, not of a router.
 
         If so, store it and `position` in one batch, then call `durable`. Otherwise do not store it; the next OrderAck
         tells the sender the position.
         """
-        accepted = self._accepts(identifier, number, previous)
+        resent = from_source and identifier == self._latest.identifier and number <= self._latest.number
+        self._latest = SequencePosition(identifier, number)
+        accepted = self._accepts(identifier, number, previous, resent)
         if accepted:
             self.position = SequencePosition(identifier, number)
             self.reject_count = 0
@@ -204,11 +210,13 @@ class Incoming:
         identifier, number = self.synced
         return OrderAckBody(identifier.ordinal, identifier.timestamp, number)
 
-    def _accepts(self, identifier: SequenceId, number: int, previous: int) -> bool:
+    def _accepts(self, identifier: SequenceId, number: int, previous: int, resent: bool) -> bool:
         current, last = self.position
         if identifier == current:
             return number > last and previous <= last
-        return identifier > current and previous == 0 and number > 0
+        # Deviation D-260: a source resends all messages without OrderAck in order, so the first one is the next one.
+        begins = previous == 0 or (resent and not last)
+        return identifier > current and begins and number > 0
 
     def _schedule(self, now: float) -> None:
         """Schedule the OrderAck. Each message postpones it, until the last OrderAck was MAXIMUM_ORDER_ACK_DELAY ago."""
