@@ -165,6 +165,23 @@ def test_a_queue_accepts_messages_up_to_its_quota(pair: Pair, arrival: Arrival) 
     assert arrival.rejected == 2
 
 
+def test_messages_that_arrive_together_count_for_the_quota_as_those_that_arrive_one_by_one(
+    pair: Pair, arrival: Arrival
+) -> None:
+    taken = []
+    for queue in ("apart", "group"):
+        pair.beta.manager.administration.create_queue(f".\\private$\\{queue}", {PropId.PROPID_Q_QUOTA: 2}, None, SYSTEM)
+        batch = arrival.begin(ORIGIN)
+        for _ in range(40):
+            arrival.receive(packet(queue), ORIGIN, batch)
+            if queue == "apart":
+                assert arrival.finish(batch)
+                batch = arrival.begin(ORIGIN)
+        assert arrival.finish(batch)
+        taken.append(len(pair.beta.labels(queue)))
+    assert taken[0] == taken[1] < 40
+
+
 @pytest.mark.parametrize(("journal", "kept"), [(0, 0), (1, 1), (2, 0), (3, 1)])
 def test_only_what_a_full_queue_refuses_becomes_a_dead_letter_here_if_it_was_asked_for(
     pair: Pair, arrival: Arrival, journal: int, kept: int

@@ -136,17 +136,20 @@ class ChangeSet:
         """Put a message, whose lookup identifier is set, into a queue."""
         number, deadline = queue.number, queue.deadline_of(message)
         held: HeldRecord | None = None
+        charged = size
         if message.delivery_guarantee == _RECOVERABLE:
-            self._store(queue, message, deadline)
+            charged = self._store(queue, message, deadline)
         else:
             held = HeldRecord(encode_message(message), size)
         self._inserts.append((queue, message, size, deadline, held))
-        self._added[number] = self._added.get(number, 0) + size
+        self._added[number] = self._added.get(number, 0) + charged
 
-    def _store(self, queue: Queue, message: Message, deadline: int) -> None:
+    def _store(self, queue: Queue, message: Message, deadline: int) -> int:
+        """Write a message with this change. Returns the bytes that it will count for in quotas."""
         key, payload = message.lookup_identifier, compact(encode_message(message))
         self._operations.append(Insert(queue.number, sequence_of(key), deadline_word(key, deadline), payload))
         self._stored.append((key, len(payload)))
+        return len(payload)
 
     def arrive(self, queue: Queue, message: Message) -> None:
         """Add the consequences of a message's arrival in its destination queue. Journal copies are made by the queue
