@@ -13,6 +13,7 @@ from openmsmq.model.constants import Access, Delivery
 from openmsmq.model.errors import HResult, MessageStorageFailed
 from openmsmq.model.exhaustion import MEMORY, RESOURCES, OutOfResources, exhausted
 from openmsmq.model.message import Message
+from openmsmq.queueing.changes import RETRY
 from openmsmq.store.errors import StoreFull
 from protocols import test_remote_read as remote
 from protocols.clients import Client, Server
@@ -94,6 +95,24 @@ def test_a_message_put_back_without_free_descriptors_is_available(client: Client
     assert end(client, handle, remote.RR_NACK) == H.MQ_OK
     fails(None)
     assert label(read(client, handle, request=2)) == "a"
+
+
+@pytest.mark.sources
+def test_a_message_put_back_without_free_descriptors_still_expires(client: Client, server: Server, fails: Any) -> None:
+    put(client, "a", delivery_guarantee=int(Delivery.RECOVERABLE), time_to_be_received=60)
+    put(client, "b", delivery_guarantee=int(Delivery.RECOVERABLE), time_to_be_received=600)
+    handle = opened(client)
+    for request in (1, 2):
+        read(client, handle, request=request)
+    server.world.advance(100_000)
+    fails(OSError(errno.EMFILE, "too many open files"))
+    for request in (1, 2):
+        assert end(client, handle, remote.RR_NACK, request=request) == H.MQ_OK
+    fails(None)
+    server.world.advance(RETRY)
+    assert len(server.world.queue()) == 1
+    server.world.advance(600_000)
+    assert not len(server.world.queue())
 
 
 @pytest.mark.sources

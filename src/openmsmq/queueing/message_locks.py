@@ -108,12 +108,13 @@ class MessageLocks:
         except UNREADABLE as error:
             self.quarantine(queue, lookup_identifier, error)
             return
-        except OutOfResources as error:  # expiry is checked when it is read
+        except OutOfResources as error:
             logger.error(
                 "queue %s: message %#x is available again, %s: %s", queue.properties.path_name, lookup_identifier,
                 "though its purge was requested" if lock.purge_pending else "and was not checked", error,
             )  # fmt: skip
             queue.unlock(lookup_identifier)
+            self._changes.expire_later(lookup_identifier, queue.number, self._clock())
             self._outbox.arrived(queue, lookup_identifier)
             return
         deadline = queue.deadline_of(message)
@@ -193,7 +194,7 @@ class MessageLocks:
             if queue is None or lookup_identifier not in queue.entries:  # one moved away and back has two deadlines
                 continue
             try:
-                self._expire_message(queue, lookup_identifier)
+                self._expire_message(queue, lookup_identifier, now)
             except StoreFailed:
                 raise  # the daemon ends
             except Exception as error:  # one message must not stop the timers of all others
@@ -218,8 +219,8 @@ class MessageLocks:
             )
         return True
 
-    def _expire_message(self, queue: Queue, lookup_identifier: int) -> None:
-        """Remove a message that is due. A locked one is checked when its lock is released."""
+    def _expire_message(self, queue: Queue, lookup_identifier: int, now: int) -> None:
+        """Remove a message if it is due. A locked one is checked when its lock is released."""
         lock = queue.locked.get(lookup_identifier)
         if lock is None:
             try:
@@ -227,7 +228,11 @@ class MessageLocks:
             except UNREADABLE as error:
                 self.quarantine(queue, lookup_identifier, error)
                 return
-            self.remove(queue, lookup_identifier, message, queue.expiry_reason(message))
+            deadline = queue.deadline_of(message)
+            if 0 < deadline <= now:
+                self.remove(queue, lookup_identifier, message, queue.expiry_reason(message))
+            elif deadline:
+                self._changes.deadlines.add(deadline, lookup_identifier, queue.number)
         elif lock.overdue is not None:
             lock.overdue.add(lookup_identifier)
 
