@@ -44,6 +44,8 @@ class Traces:
         self._provider = TracerProvider(
             resource=Resource({"service.name": "openmsmq", "host.name": machine}), shutdown_on_exit=False
         )
+        # It warns of each message whose sender has made an invalid tracestate, which is left out.
+        logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
         exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
         self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=_MOST_WAITING))
         logger.info("transfers are traced to %s", endpoint)
