@@ -5,7 +5,17 @@ from __future__ import annotations
 
 import pytest
 
-from compiled.test_fast_path import ALICE, RECEIVE, SEND, Connection, LocalServer, SocketConnection, in_a_loop
+from compiled.test_fast_path import (
+    ALICE,
+    RECEIVE,
+    SEND,
+    START,
+    START_OF_SESSION,
+    Connection,
+    LocalServer,
+    SocketConnection,
+    in_a_loop,
+)
 from compiled.test_requests import (
     CO_CANCEL,
     ORPHANED,
@@ -16,9 +26,12 @@ from compiled.test_requests import (
     request,
 )
 from openmsmq.conversion.receive_buffer import receive_buffer
+from openmsmq.conversion.send_buffer import send_buffer
 from openmsmq.interfaces import ms_mqmp as m
+from openmsmq.interfaces import ms_mqqp, ms_mqrr
 from openmsmq.model.constants import INFINITE, ReceiveAction
 from openmsmq.model.errors import HResult
+from openmsmq.model.message import Message
 
 
 def silent(connection: type[Connection]) -> LocalServer:
@@ -68,6 +81,33 @@ def test_an_orphaned_receive_takes_no_message(connection: type[Connection]) -> N
         client.hear(request(1, RECEIVE.opnum, receive_stub(local), 100) + pdu(ORPHANED, 100, b""))
         local.settle()
         assert not client.said() and len(local.server.world.queue("a")) == 1
+
+    in_a_loop(work)
+
+
+@pytest.mark.parametrize("connection", [ReadByPython, SocketConnection])
+@pytest.mark.parametrize("protocol", ["MS-MQRR", "MS-MQQP"])
+def test_a_two_phase_receive_that_is_orphaned_while_it_waits_for_the_disk_puts_its_message_back(
+    connection: type[Connection], protocol: str
+) -> None:
+    def work() -> None:
+        local = silent(connection)
+        client, queue, session = local.clients[0], local.server.world.queue("b"), local.sessions[0][1]
+        recoverable = send_buffer(Message(label="l", delivery_guarantee=1))
+        sent = SEND.encode_request(m.rpc_ACSendMessageEx_Request(local.handles[0][3], recoverable, None))
+        if protocol == "MS-MQRR":
+            asked = ms_mqrr.R_StartReceive_Request(local.remote_readers[0][2], 0, 0, 0, 0, 7, 1 << 20, 0)
+            started = request(2, START.opnum, START.encode_request(asked), 100)
+        else:
+            description = ms_mqqp.REMOTEREADDESC(session, dwQueue=session, dwRequestID=7)
+            stub = START_OF_SESSION.encode_request(ms_mqqp.RemoteQMStartReceive_Request(description))
+            started = request(3, START_OF_SESSION.opnum, stub, 100)
+        client.hear(request(1, SEND.opnum, sent, 99) + started)
+        local.rpc.calls.serve_gathered()
+        assert len(queue.locked) == 1
+        client.hear(pdu(ORPHANED, 100, b""))
+        local.settle()
+        assert len(queue) == 1 and not queue.locked and not client.held()
 
     in_a_loop(work)
 

@@ -73,6 +73,10 @@ class Pending:
         self._world.turn()
         return self.call.over
 
+    def orphan(self) -> None:
+        """Stop waiting for the response."""
+        self._connection.orphans = True
+
     @property
     def response(self) -> Any:
         assert self.over, "not answered yet"

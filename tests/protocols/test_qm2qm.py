@@ -245,6 +245,18 @@ def test_an_orphaned_receive_locks_nothing(client: Client, by_lookup_identifier:
     assert message(read(client, queue)).label == "m"
 
 
+def test_a_receive_that_is_orphaned_while_it_waits_for_the_disk_puts_its_message_back(
+    client: Client, server: Server
+) -> None:
+    queue, _ = session(client)
+    server.world.send(label="m", delivery_guarantee=1)
+    receiving = start(client, queue)
+    assert not receiving.over and server.world.queue().locked
+    receiving.orphan()
+    server.sync()
+    assert message(read(client, queue)).label == "m"
+
+
 def test_a_cursor_moves_and_receives(client: Client, server: Server) -> None:
     for label in "abc":
         server.world.send(label=label)

@@ -254,6 +254,19 @@ def test_an_orphaned_receive_locks_nothing(client: Client) -> None:
     assert label(read(client, handle)) == "a"
 
 
+def test_a_receive_that_is_orphaned_while_it_waits_for_the_disk_puts_its_message_back(
+    client: Client, server: Server
+) -> None:
+    handle = opened(client)
+    server.world.send(label="a", delivery_guarantee=1)
+    receiving = start(client, handle)
+    assert not receiving.over and server.world.queue().locked
+    receiving.orphan()
+    server.sync()
+    assert label(read(client, handle, request=2)) == "a"
+    assert end(client, handle, request=2) == H.MQ_OK
+
+
 def test_a_receive_that_has_its_message_is_not_cancelled(client: Client) -> None:
     put(client, "a")
     handle = opened(client)

@@ -617,6 +617,7 @@ static int add_answer(Source *source, const Request *request, PyObject *stub)
     return 0;
 }
 
+/* Returns 1 if nobody awaits the answer. */
 static int answer_request(Request *request, PyObject *stub)
 {
     Source *source = request->source;
@@ -635,8 +636,8 @@ static int answer_request(Request *request, PyObject *stub)
             failed = done == NULL ? -1 : 0;
             Py_XDECREF(done);
         }
-    } else if (PyErr_Occurred())
-        failed = -1;
+    } else
+        failed = PyErr_Occurred() ? -1 : 1;
     Py_DECREF(call_id);
     return failed;
 }
@@ -647,12 +648,13 @@ static PyObject *answer(PyObject *module, PyObject *const *arguments, Py_ssize_t
     if (count != 2 || !PyList_Check(arguments[0]) || !PyList_Check(arguments[1])
         || PyList_GET_SIZE(arguments[0]) != PyList_GET_SIZE(arguments[1]))
         return PyErr_Format(PyExc_TypeError, "answer(calls, stubs)");
-    for (Py_ssize_t index = 0; index < PyList_GET_SIZE(arguments[0]); index++) {
+    PyObject *missed = PyList_New(0);
+    for (Py_ssize_t index = 0; missed != NULL && index < PyList_GET_SIZE(arguments[0]); index++) {
         PyObject *call = PyList_GET_ITEM(arguments[0], index), *stub = PyList_GET_ITEM(arguments[1], index);
-        int failed;
+        int failed = -1;
         if (!PyBytes_Check(stub))
-            return PyErr_Format(PyExc_TypeError, "a reply must be bytes, not %.80s", Py_TYPE(stub)->tp_name);
-        if (Py_IS_TYPE(call, &request_type))
+            PyErr_Format(PyExc_TypeError, "a reply must be bytes, not %.80s", Py_TYPE(stub)->tp_name);
+        else if (Py_IS_TYPE(call, &request_type))
             failed = answer_request((Request *)call, stub);
         else {
             failed = is_true(call, name_over);
@@ -660,12 +662,13 @@ static PyObject *answer(PyObject *module, PyObject *const *arguments, Py_ssize_t
                 PyObject *done = PyObject_CallMethodOneArg(call, name_reply, stub);
                 failed = done == NULL ? -1 : 0;
                 Py_XDECREF(done);
-            }
+            } else if (failed > 0)
+                failed = 0;
         }
-        if (failed < 0)
-            return NULL;
+        if (failed < 0 || (failed && PyList_Append(missed, call) < 0))
+            Py_CLEAR(missed);
     }
-    Py_RETURN_NONE;
+    return missed;
 }
 
 /* --- sending ----------------------------------------------------------------------------------------------------- */
@@ -964,7 +967,7 @@ static PyMethodDef functions[] = {
     {"held", (PyCFunction)(void (*)(void))held, METH_FASTCALL,
      "held(calls, kind): return the objects of the context handles at the start of stubs, up to the first of another kind"},
     {"any_abandoned", any_abandoned, METH_O, "any_abandoned(calls): return whether the client of a call has disconnected"},
-    {"answer", (PyCFunction)(void (*)(void))answer, METH_FASTCALL, "answer(calls, stubs): answer those still pending"},
+    {"answer", (PyCFunction)(void (*)(void))answer, METH_FASTCALL, "answer(calls, stubs): answer those still pending. Return the other `Request`s"},
     {"flush", flush, METH_O, "flush(sources): send their replies, and clear the list. Return the bytes that connections must send"},
     {NULL},
 };

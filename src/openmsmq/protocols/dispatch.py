@@ -111,12 +111,15 @@ class NdrInterface:
             return
         self.send(call, stub, durable)
 
-    def send(self, call: Call, stub: bytes, durable: bool) -> None:
-        """Send an encoded response; `durable` as for `finish`."""
-        if durable:
+    def send(self, call: Call, stub: bytes, durable: bool, undo: Callable[[], None] | None = None) -> None:
+        """Send an encoded response; `durable` as for `finish`. `undo` is called if the client no longer awaits it after
+        the sync."""
+        if not durable:
+            call.reply(stub)
+        elif undo is None:
             self.environment.when_durable(lambda: None if call.over else call.reply(stub))
         else:
-            call.reply(stub)
+            self.environment.when_durable(partial(_reply_or_undo, call, stub, undo))
 
     def answer_later(self, call: Call, request: Any, work: Awaitable[Any]) -> None:
         """Answer a call with the response that `work` returns, or with the MsmqError or Fault that it raises. If `work`
@@ -172,6 +175,15 @@ class NdrInterface:
             setattr(response, name, getattr(request, name))
         response.result = hresult
         return response
+
+
+def _reply_or_undo(call: Call, stub: bytes, undo: Callable[[], None]) -> None:
+    if call.over:
+        return
+    is_awaited = call.connection.awaits(call)
+    call.reply(stub)
+    if not is_awaited:
+        undo()
 
 
 def _shared_fields(operation: Operation) -> Iterator[str]:

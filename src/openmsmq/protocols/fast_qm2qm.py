@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from msrpc.rpc.association import NULL_HANDLE
+from msrpc.rpc.association import NULL_HANDLE, HeldHandles
 from msrpc.rpc.faults import Fault
 from openmsmq.conversion.packets import user_message_of
 from openmsmq.interfaces import ms_mqqp as m
@@ -78,14 +78,20 @@ class RemoteStartBatcher:
         found = first_messages(environment, queues)
         packets = self._packets(found.positions, found.records)
         answers: list[bytes] = []
+        handles: list[tuple[HeldHandles, bytes]] = []
         for packet, record, position in zip(packets, found.records, found.positions, strict=False):
             call, read = calls[len(answers)], RemoteReadEntry(descriptors[len(answers)], position)
             try:
                 handle = call.handles.create(PCTX_REMOTEREAD_HANDLE_TYPE, read, interface.put_back)
             except Fault:  # too many handles
                 break
+            handles.append((call.handles, handle))
             answers.append(self._answer(call.stub, handle, packet, record, sequence_of(position)))
-        return start_all(environment, calls, descriptors, queues, found, answers)
+
+        def put_back(index: int) -> None:
+            interface.give_up(*handles[index])
+
+        return start_all(environment, calls, descriptors, queues, found, answers, put_back)
 
     def _entry(self, call: Any) -> OpenQueueEntry | None:
         """Return the session of a simple request."""

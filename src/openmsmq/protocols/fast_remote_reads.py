@@ -61,7 +61,11 @@ class StartReceiveBatcher:
             entry.keep(found.positions[index])
             entries.append(entry)
         interface.limit_times(entries)
-        return start_all(environment, calls, descriptors, queues, found, answers)
+
+        def put_back(index: int) -> None:
+            interface.put_back(entries[index])
+
+        return start_all(environment, calls, descriptors, queues, found, answers, put_back)
 
 
 class EndReceiveBatcher:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -78,17 +79,21 @@ def _records(environment: Environment, locations: list[int | None], held: list[b
     return [next(from_memory if location is None else from_store) for location in locations]
 
 
-def answer_all(environment: Environment, calls: list[Any], answers: list[bytes], waits: list[bool]) -> None:
-    """Answer calls: those that wait, once everything written so far is on disk; the others immediately."""
-    waiting = sum(waits)
+def answer_all(
+    environment: Environment, calls: list[Any], answers: list[bytes], waits: list[bool],
+    answer: Callable[[list[Any], list[bytes]], object] | None = None,
+) -> None:  # fmt: skip
+    """Answer calls: those that wait, once everything written so far is on disk; the others immediately. `answer` is
+    `requests.answer`, or a function that calls it."""
+    answer, waiting = answer or requests.answer, sum(waits)
     if waiting == len(calls):
-        environment.when_durable(partial(requests.answer, calls, answers), waiting)
+        environment.when_durable(partial(answer, calls, answers), waiting)
         return
     if not waiting:
-        requests.answer(calls, answers)
+        answer(calls, answers)
         return
-    requests.answer(*_those(calls, answers, waits, False))
-    environment.when_durable(partial(requests.answer, *_those(calls, answers, waits, True)), waiting)
+    answer(*_those(calls, answers, waits, False))
+    environment.when_durable(partial(answer, *_those(calls, answers, waits, True)), waiting)
 
 
 def _those(calls: list[Any], answers: list[bytes], waits: list[bool], waiting: bool) -> tuple[list[Any], list[bytes]]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from msrpc.ndr import NdrError, Operation
-from msrpc.rpc.association import NULL_HANDLE, Holder
+from msrpc.rpc.association import NULL_HANDLE, HeldHandles, Holder
 from msrpc.rpc.call import Call
 from msrpc.rpc.faults import Fault
 from msrpc.rpc.pdu import AuthLevel
@@ -123,7 +123,8 @@ class PendingStart:
             queue, location = self._entry.descriptor.queue, None
             if queue is not None and message.lookup_identifier in queue.entries:
                 location = queue.location(message.lookup_identifier)
-            interface.send(self._call, self._stub, interface.environment.must_wait(message, location))
+            waits = interface.environment.must_wait(message, location)
+            interface.send(self._call, self._stub, waits, partial(interface.give_up, self._call.handles, self._handle))
             return
         self._forget_handle()
         self._description.Reserved = BY_SERVER
@@ -316,6 +317,12 @@ class Qm2Qm(NdrInterface):
         put it back."""
         with suppress(QueueDeleted, TransactionSequence):
             self._end(read, delete=False)
+
+    def give_up(self, handles: HeldHandles, handle: bytes) -> None:
+        """Put the message of a receive back, because the client did not wait for its answer, which has the handle."""
+        if handle != NULL_HANDLE:
+            with suppress(Fault):  # it was run down with the last connection of the client
+                self.put_back(handles.close(handle, PCTX_REMOTEREAD_HANDLE_TYPE))
 
     def RemoteQMCancelReceive(self, call: Call, q: m.RemoteQMCancelReceive_Request) -> m.RemoteQMCancelReceive_Response:
         """3.1.4.6: cancels a waiting request. One that already has its message cannot be canceled, only ended."""

@@ -152,7 +152,8 @@ class PendingReceive:
             interface.finish(self._call, self._operation, self._response(status), durable=False)
         else:
             location = queue.location(message.lookup_identifier)
-            interface.send(self._call, self._stub, interface.environment.must_wait(message, location))
+            waits = interface.environment.must_wait(message, location)
+            interface.send(self._call, self._stub, waits, partial(interface.put_back, self._entry))
 
     def _response(self, status: int) -> Any:
         assert self._operation.response is not None
@@ -167,7 +168,7 @@ class RemoteRead(NdrInterface):
 
     def __init__(self, environment: Environment, minimum_level: AuthLevel = AuthLevel.NONE) -> None:
         super().__init__(environment, minimum_level)
-        self._cleanups = Cleanups(environment, CLEANUP_TIMEOUT, self._clean_up)
+        self._cleanups = Cleanups(environment, CLEANUP_TIMEOUT, self.put_back)
         self._targets: dict[int, RemoteQueue] = {}  # by move context
         self._unprotected: Counter[Association] = Counter()  # number of open queues whose callers need no protection
 
@@ -339,11 +340,11 @@ class RemoteRead(NdrInterface):
         entry.acknowledged()
         self._cleanups.discard(entry)
 
-    def _clean_up(self, entry: PendingRequestEntry) -> None:
-        """3.1.5.1: puts the message back, because the client has not ended the receive in time. Deviation D-35: the
-        timer starts when the message is locked, not with the request."""
-        if entry.queue.pending.pop(entry.request, None) is not None:
-            entry.acknowledged()
+    def put_back(self, entry: PendingRequestEntry) -> None:
+        """3.1.5.1: puts the message back, because the client has not ended the receive in time, or did not wait for its
+        answer. Deviation D-35: the timer starts when the message is locked, not with the request."""
+        if entry.queue.pending.get(entry.request) is entry:
+            self.forget(entry)
             with suppress(QueueDeleted, MessageNotFound, TransactionSequence):
                 self._end(entry, RR_NACK)
 

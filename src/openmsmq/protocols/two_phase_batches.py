@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
+from msrpc.rpc.call import Call
 from openmsmq.protocols.environment import Environment
 from openmsmq.protocols.first_messages import FirstMessages, answer_all
 from openmsmq.queueing.descriptors import OpenQueueDescriptor
 from openmsmq.queueing.queue import Queue, locations_of
 
+try:
+    from msrpc.rpc import requests
+except ImportError:  # not built here: see openmsmq.compiled
+    if not TYPE_CHECKING:
+        requests = None
+
 
 def start_all(
     environment: Environment, calls: list[Any], descriptors: list[OpenQueueDescriptor], queues: list[Queue],
-    found: FirstMessages, answers: list[bytes],
+    found: FirstMessages, answers: list[bytes], put_back: Callable[[int], None],
 ) -> int:  # fmt: skip
-    """Lock the messages for which there are answers, and send these. Returns their number."""
+    """Lock the messages for which there are answers, and send these. Returns their number. `put_back` is called with
+    the index of a call that its client no longer awaits when it is answered."""
     count = len(answers)
     if not count:
         return 0
@@ -22,7 +31,14 @@ def start_all(
     durable = environment.store.durable_end  # seen messages must survive a crash
     waits = [location is not None and location >= durable for location in found.locations[:count]]
     environment.may_hold_up(count - sum(waits))  # their clients will acknowledge soon
-    answer_all(environment, calls[:count], answers, waits)
+    started = calls[:count]
+
+    def answer(those: list[Any], stubs: list[bytes]) -> None:
+        missed = [call for call in those if isinstance(call, Call) and not call.connection.awaits(call)]
+        for call in missed + requests.answer(those, stubs):
+            put_back(started.index(call))
+
+    answer_all(environment, started, answers, waits, answer)
     return count
 
 
