@@ -180,7 +180,7 @@ def test_another_message_is_sent_and_then_removed_without_waiting() -> None:
     expected = [("send", "m", 1), "commit", ("receive", "m", None)]
     assert moved(transactional=False, in_transaction=True) == (expected, SENT_THEN_REMOVED)
     log, error = moved(transactional=False, in_transaction=False, taken=True)
-    assert log == [("send", "m", None)] and isinstance(error, MessageAlreadyReceived)
+    assert log == [("send", "m", None)] and "may exist twice" in str(error)
 
 
 def locked(
