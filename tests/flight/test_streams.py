@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -192,6 +193,20 @@ def test_a_claim_waits_for_the_first_message(plane: Plane) -> None:
         claim = plane.client.claim(plane.queue, "g", start, wait_seconds=20)
     assert claim.count == 1 and time.monotonic() - began < 10
     assert plane.client.claim(plane.queue, "g", claim.end, wait_seconds=0.05).count == 0
+
+
+def test_a_waiting_claim_whose_client_is_gone_does_not_fence_its_successor(plane: Plane) -> None:
+    plane.client.claim(plane.queue, "g", 0)
+    waiting = {"queue": plane.queue, "group": "g", "start": 0, "wait_seconds": 30}
+    action = flight.Action("claim", json.dumps(waiting).encode())
+    with pytest.raises(flight.FlightTimedOutError):
+        list(flight.connect(f"grpc://127.0.0.1:{plane.port}").do_action(action, flight.FlightCallOptions(timeout=0.1)))
+    token = plane.client.claim(plane.queue, "g", 0).token
+    plane.client.claim(plane.queue, "g", 0, token=token, wait_seconds=0.8)  # longer than a turn of the lost one
+    plane.send(["a"])
+    plane.create(f"{plane.queue}-empty")
+    plane.client.claim(f"{plane.queue}-empty", "g", 0, wait_seconds=0.1)  # the lost one looks every 20 ms
+    assert plane.client.claim(plane.queue, "g", 0, token=token).count == 1
 
 
 def test_claims_and_commits_survive_kill_9(own: Plane) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
 import pytest
 
 from openmsmq.model.errors import HResult
 from openmsmq.packet.internal import PingPacket
 from openmsmq.peering.pinging import answer_to
+from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.outgoing_queues import ConnectionEvent, ConnectionStatus
+from openmsmq.queueing.queue import QueueKind
 from peering.conftest import Pair
 from peering.network import Node
 from peering.test_known_addresses import FROM_ELSEWHERE, private
-from peering.test_outcomes import PLAIN, message, outgoing, settled
+from peering.test_outcomes import PLAIN, message, messages, outgoing, settled
 
 
 def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -145,5 +148,68 @@ def test_a_session_that_breaks_is_logged_and_was_not_refused(pair: Pair, caplog:
         await settled(5)
         assert reasons(caplog) == ["the session with 127.0.0.12 ended: connection lost"]
         assert outgoing(pair.alpha, PLAIN).connection_history[-1].status is ConnectionStatus.ESTABLISHED
+
+    pair.run(story)
+
+
+def test_sessions_that_end_again_and_again_are_logged_once_a_minute(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        for _ in range(5):
+            await pair.alpha.send(PLAIN, [message()])
+            await settled(6)
+            pair.beta.crash()
+            await settled(2)
+            await pair.beta.start()
+        assert pair.beta.labels("plain")
+        assert reasons(caplog) == ["the session with 127.0.0.12 ended: connection lost"]
+
+    pair.run(story)
+
+
+def test_each_address_of_a_host_that_is_down_is_logged_once(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    async def both(host: str, port: int, **_: object) -> object:
+        return [(2, 1, 6, "", (address, port)) for address in ("127.0.0.12", "127.0.0.13")]
+
+    async def story() -> None:
+        pair.beta.crash()
+        asyncio.get_running_loop().getaddrinfo = both  # type: ignore[assignment, method-assign]
+        await pair.alpha.send("DIRECT=OS:beta\\private$\\plain", [message()])
+        await settled(600)
+        assert reasons(caplog) == [f"127.0.0.{host} port 1801: Connection refused" for host in (12, 13)]
+
+    pair.run(story)
+
+
+def test_messages_for_all_public_queues_of_a_machine_leave_when_the_directory_is_available_again(pair: Pair) -> None:
+    """After a restart without the directory, the locations are not known."""
+    guids = [UUID(int=number) for number in (71, 72, 73)]
+    here, there = pair.alpha, pair.beta
+
+    def locate() -> None:
+        for guid in guids:
+            here.manager.registry.remember_place(guid, QueueLocation(f"BETA\\{guid}", 0, there.machine.identifier))
+
+    async def story() -> None:
+        await there.send(FROM_ELSEWHERE, [message()])
+        for guid in guids:
+            properties = there.manager.registry.by_name["plain"].properties
+            properties = properties._replace(path_name=f"BETA\\{guid}", instance=guid.bytes_le)
+            there.manager.registry.create(properties, QueueKind.PUBLIC)
+        await settled(10)
+        pair.network.partition = frozenset([there.address])
+        await restarted(pair)
+        locate()
+        for guid in guids:
+            await here.send(f"PUBLIC={guid}", [message("a"), message("b")])
+        await restarted(pair)
+        pair.network.partition = frozenset()
+        await settled(10)
+        assert not any(there.manager.registry.public[guid].entries for guid in guids)
+        locate()
+        await settled(10)
+        for guid in guids:
+            assert [m.label for m in messages(there.manager.registry.public[guid])] == ["a", "b"]
 
     pair.run(story)

@@ -149,6 +149,20 @@ def test_when_all_is_acknowledged_nothing_is_stored_and_the_next_sequence_is_gre
     assert after is not None and after.core.identifier == sequence.core.identifier and after.messages == {1: 14}
 
 
+def test_after_the_last_messages_were_refused_or_expired_the_next_one_begins_a_new_sequence() -> None:
+    """A receiver that has lost its position would refuse a message that follows number 2."""
+    disk, queue = FakeStore(), outgoing(7, 11, 12, 13)
+    sequence = begun(disk, queue)
+    old, late = sequence.core.identifier, order_ack(sequence, 3)
+    disk.write(sequence.acknowledged(order_ack(sequence, 2), 0)[1])
+    del queue.entries[13]
+    queue.entries[14] = None  # type: ignore[assignment]
+    assert give(disk, sequence, 14) == [1] and sequence.previous(1) == 0 and sequence.core.identifier > old
+    assert sequence.acknowledged(late, 0) == ([], [])
+    again = disk.start(queue).of(queue)
+    assert again.core.identifier == sequence.core.identifier and again.messages == {1: 14} and len(disk.names) == 2
+
+
 def test_identifiers_rise_even_if_the_clock_is_set_back() -> None:
     clock = iter([5, 5, 4, 6, 0])
     identifiers = Identifiers(SequenceId(5, 2), lambda: next(clock))

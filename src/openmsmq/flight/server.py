@@ -12,6 +12,7 @@ import json
 import logging
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -26,13 +27,13 @@ from openmsmq.flight.rows import validate
 from openmsmq.flight.uploading import staged
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
 from openmsmq.processes import logs
-from openmsmq.processes.flight_requests import ACTIONS, check, invalid, parse, shown
+from openmsmq.processes.flight_requests import ACTIONS, LONGEST_WAIT, check, invalid, parse, shown
 from openmsmq.processes.link import DaemonLink
 
 logger = logging.getLogger(__name__)
 
 _CALLER = "caller"
-
+_TURN = 0.5  # seconds for which a claim waits before it looks whether its client is still there
 
 T = TypeVar("T")
 
@@ -131,9 +132,22 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         values, caller = check(action.type, parse(action.body.to_pybytes() or b"{}")), self._caller(context)
         if action.type == "arrow_port":
             answer: Any = {"port": self._arrow_port, "abilities": ["write", "decode"]}
+        elif action.type == "claim":
+            answer = self._claim(context, caller, values)
         else:
             answer = self._link.call(action.type, caller=caller, **values)
         return iter([json.dumps(answer).encode()])
+
+    def _claim(self, context: flight.ServerCallContext, caller: list[str] | None, values: dict[str, Any]) -> Any:
+        """Wait for messages in short turns, and only while the client waits: a claim for a client that is gone would
+        fence its successor."""
+        end = time.monotonic() + min(values.pop("wait_seconds", None) or 0, LONGEST_WAIT)
+        while True:
+            remaining = end - time.monotonic()
+            answer = self._link.call("claim", caller=caller, wait_seconds=max(0, min(remaining, _TURN)), **values)
+            if answer["count"] or remaining <= _TURN or context.is_cancelled():
+                return answer
+            values["token"] = answer["token"] or None
 
     @_translating
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:

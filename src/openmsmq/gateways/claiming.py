@@ -10,12 +10,12 @@ from openmsmq.gateways.context import Context, limits, run
 from openmsmq.model.constants import Access
 from openmsmq.model.errors import TransactionSequence
 from openmsmq.model.left_out import LEFT_OUT
+from openmsmq.processes.flight_requests import LONGEST_WAIT
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import ConsumerGroup
 from openmsmq.queueing.queue import Queue
 
 _POLL = 0.02  # seconds between checks for messages to claim: there is no notification when messages become stable
-_LONGEST_WAIT = 60.0
 
 
 class Claiming:
@@ -67,12 +67,12 @@ class Claiming:
     ) -> dict[str, Any]:
         found = self._claimable(caller, queue, source)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(wait_seconds, _LONGEST_WAIT)
+        deadline = loop.time() + min(wait_seconds, LONGEST_WAIT)
         may_wait = True
         while True:
             async with self._locks[found.number]:
                 made = await run(self._groups.claim(found, group, start, limits(max_messages, max_bytes), token))
-                token = made.token if token is not None else None
+                token = made.token  # a claim that took over the group meanwhile ends the wait
                 answer = {"start": start, "end": made.end, "count": len(made.keys), "token": made.token}
             if answer["count"] or not may_wait:
                 break

@@ -25,7 +25,7 @@ class Destination:
         members: all queues that have had messages so far.
         attempt: the name resolution or connect in progress.
         timer: timer of the next attempt.
-        last_error: why there is no connection.
+        logged: reasons for failures that were logged since the last connection.
         claim: text if a session from another address claims to be this queue manager.
         claimed_at: the last such address.
     """
@@ -37,7 +37,7 @@ class Destination:
     members: set[OutgoingQueue] = field(default_factory=set)
     attempt: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
-    last_error: str = ""
+    logged: set[str] = field(default_factory=set)
     claim: str = ""
     claimed_at: str = ""
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from openmsmq.model.once_a_minute import OnceAMinute
 from openmsmq.peering.connection import CLOCK_STEP, PeerConnection
 from openmsmq.peering.destination import Destination
 from openmsmq.peering.known_addresses import KnownAddresses
@@ -61,6 +62,7 @@ class Dialer:
         self._manager, self._resolver, self._sessions, self._limits = manager, resolver, sessions, limits
         self._known = known
         self._options, self._settings, self._loop = options, settings, loop
+        self._failures = OnceAMinute(loop.time)
 
     def _now(self) -> float:
         return self._loop.time() * 1000
@@ -228,11 +230,12 @@ class Dialer:
         self._sessions.connected_for(destination, connection)
 
     def record_failure(self, destination: Destination, text: str) -> None:
+        """Log why messages wait: each reason once until the next connection, and once a minute if connections end."""
         if destination.claim:
             text = f"{text}; {destination.claim}"
-        if destination.last_error != text:
+        if text not in destination.logged and self._failures.is_due(f"{destination.target} {text}"):
+            destination.logged.add(text)
             logger.warning("messages for %s wait: %s", destination.target, text)
-        destination.last_error = text
 
 
 def _hop_text(address: str) -> str:

@@ -57,15 +57,32 @@ class QueueSequence:
         """Assign numbers to messages. The returned operations must be durable before `ready` is called; if they cannot
         be stored, call `take_back`."""
         core, number = self.core, self.queue.number
+        operations = self._renew() if self._is_done() else []
         first = core.next_number
         numbers = [core.assign() for _ in lookup_identifiers]
         self.messages.update(zip(numbers, lookup_identifiers, strict=True))
         self.chunks[first] = numbers[-1]
-        operations: list[Operation] = [durable.put_numbers(number, first, lookup_identifiers)]
+        operations.append(durable.put_numbers(number, first, lookup_identifiers))
         if not self.is_stored:
             operations += self._put_sequence()
         self.is_waiting = True
         return numbers, operations
+
+    def _is_done(self) -> bool:
+        """Whether the sequence has had messages, and all have left the queue; withdraws the first ones that have."""
+        while self.messages and not self._is_there(number := next(iter(self.messages))):
+            self.withdraw(number)
+        return not self.messages and self.core.next_number > 1
+
+    def _renew(self) -> list[Operation]:
+        """Begin a new sequence, because the last messages left the queue without an OrderAck: a receiver that has lost
+        its position would refuse messages that follow them (D-261)."""
+        self.core.renew()
+        operations: list[Operation] = [durable.drop_numbers(self.queue.number, first) for first in self.chunks]
+        self.chunks.clear()
+        self.pending.clear()
+        self.is_stored = False
+        return operations
 
     def stored(self) -> None:
         """Record that the operations returned by `number` are stored, possibly not yet durably."""

@@ -311,7 +311,8 @@ class MessageService:
             self._serving.setdefault(connection, set()).add(destination)
 
     def _use(self, destination: Destination, connection: PeerConnection) -> None:
-        destination.connection, destination.last_error = connection, ""
+        destination.connection = connection
+        destination.logged.clear()
         self._serving[connection].add(destination)
         destination.show(OutgoingState.CONNECTED)
 
@@ -519,7 +520,10 @@ class MessageService:
     def _has_place(self, queue: OutgoingQueue) -> bool:
         """Whether the directory has reported the location of a public queue whose messages wait for it."""
         place = self._manager.registry.place_of(queue.destination)
-        return place is not None and ResolvedTarget(identifier=place.machine) not in self._destinations
+        if place is None:
+            return False
+        destination = self._destinations.get(ResolvedTarget(identifier=place.machine))
+        return destination is None or queue not in destination.members
 
     def _beat(self) -> None:
         """Run once per second: resend messages that have waited too long for an OrderAck (3.1.6.5), and remove obsolete

@@ -22,6 +22,7 @@ _MOST_TEXT = 1024  # maximum length of texts other than names: passwords, attemp
 _LARGEST = (1 << 63) - 1
 _MOST_ROWS = 1 << 20  # per chunk of an upload
 _MOST_SECONDS = 86_400
+LONGEST_WAIT: Final = 60.0  # seconds for which a claim waits at most
 _SHOWN = 60  # maximum characters of an invalid value in an error
 
 

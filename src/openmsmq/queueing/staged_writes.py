@@ -381,6 +381,10 @@ class StagedWrites:
         for number, entries in stage.messages.items():
             queue = self._registry.queues.get(number)
             if queue is None:
+                logger.warning(
+                    "sink %s, batch %d: %d rows are discarded, because their queue was deleted after they were staged",
+                    stage.sink, stage.batch, len(entries),
+                )  # fmt: skip
                 for key, entry in entries.items():
                     change.discard(key, entry & _LOCATION_MASK)
             else:

@@ -58,8 +58,8 @@ class OutgoingSequence:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no number is left until all are acknowledged and a new sequence begins."""
-        return self.next_number > LAST_NUMBER
+        """Whether no number is left until all messages are acknowledged or gone and a new sequence begins."""
+        return self.next_number > LAST_NUMBER and bool(self._unacknowledged)
 
     @property
     def next_deadline(self) -> float | None:
@@ -128,8 +128,12 @@ class OutgoingSequence:
         if self._unacknowledged:
             self._deadline = now + RESEND_INTERVALS[0]
         else:
-            self.identifier, self.next_number, self.last_ack = self._new_identifier(), 1, 0
+            self.renew()
         return done
+
+    def renew(self) -> None:
+        """Begin a new sequence, which the owner stores, because no number is left without an OrderAck."""
+        self.identifier, self.next_number, self.last_ack = self._new_identifier(), 1, 0
 
     def tick(self, now: float) -> bool:
         """Return whether all unacknowledged messages must be sent again, in order (3.1.6.5; deviation D-98)."""
