@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from array import array
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -268,6 +269,21 @@ def test_a_writer_with_open_stages_keeps_them_alive(tmp_path: Path) -> None:
     with_peer(test, tmp_path)
 
 
+def test_a_list_of_many_queues_leaves_the_event_loop_to_others(tmp_path: Path) -> None:
+    """With 99,000 queues, the daemon served nobody else for 11 s."""
+
+    async def test(peer: Peer) -> None:
+        for number in range(500):
+            peer.world.create(f"q{number}")
+        listing, turns = asyncio.ensure_future(peer.control._operations["queues"](Caller.anonymous())), 0
+        while not listing.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert len(json.loads(listing.result()[1])) > 500 and turns > 5
+
+    with_peer(test, tmp_path)
+
+
 # -- a bad item does not fail a list -----------------------------------------------------------------------------------
 
 
@@ -296,10 +312,14 @@ def test_a_queue_that_cannot_be_shown_is_left_out_and_in_the_log(
             made = manager.staged_writes.begin("s", 0, number, "0", Caller.anonymous())
             target = manager.staged_writes.target(name, False, Caller.anonymous())
             manager.staged_writes.stage(made, [draft(target)], last=True)
-        before = await peer.ask({"op": operation})
+
+        async def number_shown() -> int:
+            found: int | list[Any] = (await peer.ask({"op": operation}))["result"]
+            return found if isinstance(found, int) else len(found)
+
+        before = await number_shown()
         monkeypatch.setattr(Context, "name_of", odd)
-        after = await peer.ask({"op": operation})
-        assert len(after["result"]) == len(before["result"]) - 1 > 0
+        assert await number_shown() == before - 1 > 0
 
     with_peer(test, tmp_path)
     assert "is left out (" in caplog.text and "KeyError" in caplog.text

@@ -132,6 +132,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         values, caller = check(action.type, parse(action.body.to_pybytes() or b"{}")), self._caller(context)
         if action.type == "arrow_port":
             answer: Any = {"port": self._arrow_port, "abilities": ["write", "decode"]}
+        elif action.type == "queues":
+            return iter([self._link.ask("queues", caller=caller).result()[1].tobytes()])
         elif action.type == "claim":
             answer = self._claim(context, caller, values)
         else:

@@ -10,9 +10,9 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from shlex import quote
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from msrpc.rpc.security import Identity
 from msrpc.rpc.server import RpcServer
@@ -22,6 +22,7 @@ from openmsmq.admin.alarms import BY_NAME, Alarms
 from openmsmq.admin.tokens import TokensFile, TokenUses
 from openmsmq.gateways import connected, figures, rows
 from openmsmq.gateways.connected import OpenSessions
+from openmsmq.gateways.context import sliced
 from openmsmq.gateways.growth import DepthTrend
 from openmsmq.gateways.logins import Known, Tickets
 from openmsmq.gateways.openid import LoginNotProven, OpenIdLogin, OpenIdSettings, ProviderUnavailable
@@ -41,10 +42,8 @@ from openmsmq.queueing.manager import QueueManager
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 _OF_A_DOMAIN: Final = "S-1-5-21-"
 _LONGEST_SID: Final = 200  # characters
-_SLICE: Final = 100  # queues per event-loop iteration
 #: Operation -> members of a request and their types. All are required, and no others are allowed.
 REQUESTS: Final[dict[str, dict[str, type]]] = {
     "login": {"user": str, "password": str, "peer": str},
@@ -343,7 +342,7 @@ class WebGateway:
         caller = self._caller(ticket)
         lines = [
             json_line(row)
-            async for row in _sliced(rows.visible(self._manager, self.growth, caller))
+            async for row in sliced(rows.visible(self._manager, self.growth, caller))
             if row is not None
         ]  # fmt: skip
         return {"result": len(lines)}, b"\n".join(lines)
@@ -358,7 +357,7 @@ class WebGateway:
 
     async def _depths(self) -> tuple[dict[str, Any], bytes]:
         """Return a line for each queue, regardless of rights, for the history in the HTTP process."""
-        lines = [line.encode() async for line in _sliced(rows.depths(self._manager))]
+        lines = [line.encode() async for line in sliced(rows.depths(self._manager))]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _deepest(self, count: str) -> list[dict[str, Any]]:
@@ -375,7 +374,7 @@ class WebGateway:
     async def _handles(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Return open handles as JSON, one per line. Raises AccessDenied unless the caller is an administrator."""
         self._administrator(ticket)
-        lines = [json_line(row) async for row in _sliced(self._openings.rows())]
+        lines = [json_line(row) async for row in sliced(self._openings.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _connections(self, ticket: str) -> tuple[dict[str, Any], bytes]:
@@ -400,7 +399,7 @@ class WebGateway:
     async def _sequences(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Return sequences as JSON, one per line. Raises AccessDenied unless the caller is an administrator."""
         self._administrator(ticket)
-        lines = [json_line(row) async for row in _sliced(self._remedies.sequences())]
+        lines = [json_line(row) async for row in sliced(self._remedies.sequences())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _forget_sequence(self, ticket: str, peer: str, id: str, source: str) -> bool:
@@ -413,7 +412,7 @@ class WebGateway:
         """Return distributed transactions as JSON, one per line. Raises AccessDenied unless the user is an
         administrator."""
         self._administrator(ticket)
-        lines = [json_line(row) async for row in _sliced(self._distributed.rows())]
+        lines = [json_line(row) async for row in sliced(self._distributed.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _resolve_transaction(self, ticket: str, peer: str, id: str, resolution: str) -> str | None:
@@ -427,7 +426,7 @@ class WebGateway:
     async def _relays(self, ticket: str) -> tuple[dict[str, Any], bytes]:
         """Return relays as JSON, one per line. Raises AccessDenied unless the user is an administrator."""
         self._administrator(ticket)
-        lines = [json_line(row) async for row in _sliced(self._relay_requests.rows())]
+        lines = [json_line(row) async for row in sliced(self._relay_requests.rows())]
         return {"result": len(lines)}, b"\n".join(lines)
 
     async def _begin_relay(
@@ -483,7 +482,7 @@ class WebGateway:
 
     async def _figures(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        async for part in _sliced(figures.of_queues(self._manager)):
+        async for part in sliced(figures.of_queues(self._manager)):
             found |= part or {}
         logins = {f"{door} {result}": count for (door, result), count in self.logins.counts.items()}
         of_server = figures.of_server(self._manager, self._rpc, self._syncs, self.delay, self._epoch)
@@ -496,14 +495,6 @@ class WebGateway:
             | {"distributed_transactions": self._distributed.counts()}
             | self._relay_requests.figures()
         )
-
-
-async def _sliced(items: Iterator[T]) -> AsyncIterator[T]:
-    """Yield the items, and yield to the event loop after each slice."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % _SLICE == 0:
-            await asyncio.sleep(0)
 
 
 def _operation_of(values: Any) -> str:

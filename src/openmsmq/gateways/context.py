@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +18,8 @@ from openmsmq.queueing.source_names import source_name
 from openmsmq.store import Store
 
 T = TypeVar("T")
+
+_SLICE = 100  # queues per event-loop iteration
 
 _SYSTEM_QUEUES = {SYSTEM_JOURNAL: "journal", SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
 
@@ -82,6 +84,14 @@ class Context:
         if queue.kind is QueueKind.SYSTEM:
             return "", _SYSTEM_QUEUES[queue.number]
         return queue.properties.path_name, "queue"
+
+
+async def sliced(items: Iterator[T]) -> AsyncIterator[T]:
+    """Yield the items, and yield to the event loop after each slice."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _SLICE == 0:
+            await asyncio.sleep(0)
 
 
 async def run(steps: Generator[None, None, T]) -> T:

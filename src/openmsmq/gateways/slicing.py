@@ -7,10 +7,11 @@ import sys
 from array import array
 from typing import Any
 
-from openmsmq.gateways.context import Context, limits, run
+from openmsmq.gateways.context import Context, limits, run, sliced
 from openmsmq.model.constants import Access
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.lookup_id import sequence_of
+from openmsmq.model.text import json_line
 from openmsmq.processes.flight_requests import invalid
 from openmsmq.queueing.authorization import Caller
 from openmsmq.queueing.consumer_group import ConsumerGroup
@@ -75,7 +76,9 @@ class Slicing:
         self._incarnation = incarnation(context.store)
         self._slicing = asyncio.Lock()  # only one slice is collected at a time
 
-    async def do_queues(self, caller: Caller) -> list[dict[str, Any]]:
+    async def do_queues(self, caller: Caller) -> tuple[dict[str, Any], bytes]:
+        """Return the number of queues, and their list in JSON."""
+
         def shown(queue: Queue) -> dict[str, Any] | None:
             text, source = self._context.name_of(queue)
             if not self._context.may_open(caller, text, source):
@@ -88,7 +91,8 @@ class Slicing:
 
         queues = list(self._registry.queues.values())
         found = LEFT_OUT.each("queues of the bulk plane", queues, shown, lambda queue: queue.properties.path_name)
-        return [one for one in found if one is not None]
+        lines = [json_line(one) async for one in sliced(found) if one is not None]
+        return {"result": len(lines)}, b"[" + b",".join(lines) + b"]"
 
     async def do_position(
         self, caller: Caller, queue: str, source: str = "queue", group: str | None = None
