@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from openmsmq.directory.provider import QueueRecord
+from openmsmq.directory.provider import MachineRecord, QueueRecord
 from openmsmq.interfaces.ms_mqmp import OBJECT_FORMAT
 from openmsmq.interfaces.ms_mqmq import tag_inner_PROPVARIANT as PROPVARIANT
 from openmsmq.model import names, security
@@ -528,7 +528,8 @@ def test_locations_of_remote_queues_use_bounded_memory(run: Run, monkeypatch: py
     run(test)
 
 
-def test_outgoing_queues_of_an_earlier_run_learn_where_their_destinations_are(run: Run) -> None:
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_outgoing_queues_of_an_earlier_run_learn_where_their_destinations_are(run: Run, is_registered: bool) -> None:
     async def test(here: ServerWithDirectory) -> None:
         record = await here.elsewhere(base_priority=-5)
         await here.public.resolve(public(record), SEND)
@@ -537,7 +538,13 @@ def test_outgoing_queues_of_an_earlier_run_learn_where_their_destinations_are(ru
         queue = here.world.registry.outgoing_queue(public(record))
         assert queue is not None
         assert queue.properties.path_name == str(public(record))
-        await PublicQueues(here.world.manager, here.connection).synchronize()
+        again = PublicQueues(here.world.manager, here.connection)
+        if is_registered:
+            await again.synchronize()
+        else:  # another queue manager has got the computer name
+            await here.provider.remove_machine(OWN)
+            await here.provider.register_machine(MachineRecord(uuid4(), "HERE"))
+            assert await refused(again.synchronize()) == H.MQ_ERROR_QUEUE_EXISTS
         assert (queue.properties.path_name, queue.properties.base_priority) == ("ELSEWHERE\\far", -5)
 
     run(test)

@@ -400,8 +400,16 @@ class PublicQueues:
     # -- synchronization with the directory --------------------------------------------------------------------
 
     async def synchronize(self) -> None:
-        """Check Directory Online, 3.1.7.1.25 (deviation D-251): register this queue manager, and update its public
-        queues from the directory. Raises MsmqError; changes made before the error stay."""
+        """Check Directory Online, 3.1.7.1.25 (deviation D-251): register this queue manager, update its public queues
+        from the directory, and look up where messages go. Raises MsmqError; changes made before the error stay."""
+        try:
+            await self._update()
+        except MsmqError:  # such as the computer name of another queue manager, which stops no messages
+            await self._locate_destinations()
+            raise
+        await self._locate_destinations()
+
+    async def _update(self) -> None:
         async with self._changing:
             await self._register()
             for guid in await self.directory.ask(lambda d: d.deleted_queues(self._own)):
@@ -416,7 +424,6 @@ class PublicQueues:
                     left.discard(record.identifier)
                 page = await self._page([own], page[-1].position, _PAGE)
             self._report(left)
-        await self._locate_destinations()
 
     async def _locate_destinations(self) -> None:
         """Look up the destinations of outgoing queues of an earlier run, of which only the identifiers are stored.

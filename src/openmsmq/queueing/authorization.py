@@ -88,7 +88,7 @@ class Right(Enum):
     TAKE_OWNERSHIP = "take ownership"
     SEE = "see"  # read state and counts through qmmgmt
     ADMINISTER = "administer"  # act through qmmgmt, exceed max_queues_per_owner, use what others own
-    USE_OWN = "use what is one's own"
+    USE_OWN = "act"  # use a sink or stage
 
 
 class AccessTarget(Enum):
