@@ -27,6 +27,7 @@ from daemon import Daemon, eventually, open_files
 from openmsmq.admin.alarms import EVENTS, Alarms, document_of, read_delivered, write_alarms
 from openmsmq.console import webhook
 from openmsmq.console.webhook import SIGNATURE, TRIES, Webhook, posting, signature
+from openmsmq.files.private import PrivateFileError
 
 THRESHOLDS = {"disk": 1000, "quota": 90, "sync": 1000, "deadletters": 100, "oldest": 3600, "outgoing": 900}
 ALWAYS = ("--alarm-disk-megabytes", str(1 << 30))  # a petabyte, more than any disk has free
@@ -130,6 +131,27 @@ def test_events_that_the_file_no_longer_has_are_counted_in_the_log(
         hook(tmp_path, receiver.url, Clock()).deliver()
         assert len(receiver.got) == 1 + EVENTS
     assert f"6 alarm events were not delivered by webhook: alarms.json keeps the last {EVENTS} events" in caplog.text
+
+
+def test_an_alarm_is_delivered_once_although_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    alarms = happened(tmp_path, 1)
+    with Receiver().running() as receiver:
+        web = hook(tmp_path, receiver.url, Clock())
+        with monkeypatch.context() as patch:
+            patch.setattr("openmsmq.admin.alarms.write_private", full_disk)
+            for _ in range(3):
+                web.deliver()
+        happened(tmp_path, 5000, alarms=alarms)
+        web.deliver()
+        assert [one["state"] for one in receiver.documents] == ["raised", "cleared"]
+    assert caplog.text.count("cannot record that alarm event 1 was delivered") == 1
+    assert read_delivered(tmp_path) == 2
+
+
+def full_disk(path: Path, content: bytes) -> None:
+    raise PrivateFileError(f"{path} can't be written: No space left on device")
 
 
 def test_a_damaged_number_of_the_last_event_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

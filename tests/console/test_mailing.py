@@ -17,9 +17,18 @@ from types import SimpleNamespace
 import pytest
 
 from console.certificate import self_signed
+from console.test_alarms import full_disk
 from daemon import Daemon, eventually
 from openmsmq.admin import deadlines
-from openmsmq.admin.alarms import MAILED_FILE, Alarms, document_of, read_delivered, write_alarms, write_delivered
+from openmsmq.admin.alarms import (
+    EVENTS,
+    MAILED_FILE,
+    Alarms,
+    document_of,
+    read_delivered,
+    write_alarms,
+    write_delivered,
+)
 from openmsmq.console.mailing import GATHER, TRIES, AlarmMailer, host_and_port, mail_of, sending
 from openmsmq.server.config import Configuration, ConfigurationError
 
@@ -140,6 +149,28 @@ def test_one_mail_has_all_that_happens_within_a_short_time(tmp_path: Path) -> No
         now[0] += GATHER
         mailer.deliver()
         assert server.mails[1]["Subject"] == "mq1: alarms 2 cleared"
+
+
+def test_a_mail_is_sent_once_although_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised(tmp_path, "orders")
+    mails: list[EmailMessage] = []
+    mailer = AlarmMailer(tmp_path, "mq1", "openmsmq@mq1", ("night@example.org",), mails.append)
+    monkeypatch.setattr("openmsmq.admin.alarms.write_private", full_disk)
+    for _ in range(3):
+        mailer.deliver()
+    assert len(mails) == 1
+
+
+def test_events_that_no_mail_could_have_are_counted_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alarms = raised(tmp_path, "orders")
+    write_delivered(tmp_path, 1, MAILED_FILE)
+    for number in range(EVENTS + 3):
+        alarms.update({("oldest", "orders"): 183.0 * (number % 2)}, THRESHOLDS, 1000)
+    write_alarms(tmp_path, document_of(alarms))
+    AlarmMailer(tmp_path, "mq1", "openmsmq@mq1", ("night@example.org",), lambda mail: None).deliver()
+    assert "3 alarm events were not delivered by e-mail" in caplog.text
 
 
 def test_a_clock_that_is_set_back_delays_no_mail(tmp_path: Path) -> None:

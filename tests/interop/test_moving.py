@@ -275,7 +275,7 @@ def test_messages_refused_by_the_other_machine_are_kept_here(machines: Move) -> 
     eventually(lambda: move.status("only_here")["unconfirmed"] == 1)  # no NACK: send_insecure_nacks is off
     assert bodies(move.new, queue + ";relay") == ["nobody wants me"]
     eventually(lambda: bodies(move.new, r"DIRECT=OS:.\SYSTEM$;DEADXACT") == ["me neither"])
-    assert "are still here or in transit" in move.run("forward", "end", "only_here").stderr
+    assert "1 message is still here or in transit" in move.run("forward", "end", "only_here").stderr
 
 
 def test_a_full_remote_queue_gets_its_messages_when_it_has_space(machines: Move) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,13 @@ from openmsmq.model.errors import InsufficientResources, MsmqError, QueueDeleted
 from openmsmq.model.message import Message
 from openmsmq.model.names import MultipleElementFormatName, parse_format_name
 from openmsmq.queueing.queue import QueueKind
+from openmsmq.queueing.relay_operations import HELD_PREFIX
 from openmsmq.store import Operation, Put
-from queueing.world import World
+from queueing.world import MACHINE, World
 
+ONE: dict[str, Any] = {
+    "transaction_identifier": bytes(16) + b"\1\0\0\0", "first_in_transaction": True, "last_in_transaction": True,
+}  # fmt: skip
 ADMIN = "DIRECT=OS:.\\private$\\admin"
 
 
@@ -67,8 +72,7 @@ def test_the_messages_after_one_that_a_queue_refuses_are_taken(world: World) -> 
 
 
 def test_a_transactional_queue_takes_nothing_after_a_refused_message(world: World) -> None:
-    one = {"transaction_identifier": bytes(16) + b"\1\0\0\0", "first_in_transaction": True, "last_in_transaction": True}
-    assert take_in(world, "t", message("a", **one), message("none"), message("b", **one)) == ([True, False], ["a"])
+    assert take_in(world, "t", message("a", **ONE), message("none"), message("b", **ONE)) == ([True, False], ["a"])
     assert world.labels("t") == ["a"]
 
 
@@ -114,8 +118,7 @@ def test_a_message_that_is_too_large_for_the_way_stays_and_others_pass_it(world:
 
 
 def test_in_a_transactional_queue_nothing_passes_a_message_that_is_too_large(world: World) -> None:
-    one = {"transaction_identifier": bytes(16) + b"\1\0\0\0", "first_in_transaction": True, "last_in_transaction": True}
-    take_in(world, "t", message("a", **one), too_large(**one), message("b", **one))
+    take_in(world, "t", message("a", **ONE), too_large(**ONE), message("b", **ONE))
     assert hand_on(world, "t", 3, set()) == (1, [])
     with pytest.raises(InsufficientResources, match="4194304"):
         hand_on(world, "t", 2, set())
@@ -142,8 +145,7 @@ def test_a_message_that_was_encrypted_does_not_go_on_in_plain_text(world: World)
     take_in(world, "q", message("a"), message("secret", privacy_level=5, symmetric_key=b"key"), message("b"))
     assert hand_on(world, "q", 3, set()) == (2, ["secret"])
     assert world.labels("q") == ["secret"]
-    one = {"transaction_identifier": bytes(16) + b"\1\0\0\0", "first_in_transaction": True, "last_in_transaction": True}
-    take_in(world, "t", message("secret", privacy_level=5, **one))
+    take_in(world, "t", message("secret", privacy_level=5, **ONE))
     with pytest.raises(MsmqError, match="requested encryption"):
         hand_on(world, "t", 1, set())
     assert world.labels("t") == ["secret"]
@@ -158,3 +160,35 @@ def test_each_message_of_a_transaction_is_handed_on_in_a_transaction_of_its_own(
     sent = world.messages(outgoing)
     assert [(m.label, m.first_in_transaction, m.last_in_transaction) for m in sent] == [(n, True, True) for n in "abc"]
     assert len({m.transaction_identifier for m in sent}) == 3
+
+
+@pytest.mark.parametrize("transaction", [{}, ONE], ids=["plain", "transactional"])
+def test_as_many_messages_go_on_as_the_quota_of_the_machine_has_room_for(transaction: dict[str, Any]) -> None:
+    """A message that goes on gets longer, or is kept until its arrival is known."""
+    world = World(replace(MACHINE, quota=20))
+    world.create("full", TRANSACTION=int(bool(transaction)))
+    while take_in(world, "full", message("", body=bytes(500), **transaction)) == ([True], [""]):
+        pass
+    world.read(world.open("full", Access.RECEIVE))
+    count = len(world.labels("full"))
+    moved, refused = hand_on(world, "full", count, set())
+    assert 0 < moved < count and refused == []
+    [outgoing] = world.registry.outgoing.values()
+    assert (len(outgoing), len(world.labels("full"))) == (moved, count - moved)
+
+
+def test_what_is_recorded_of_a_message_that_a_restart_loses_is_dropped(world: World) -> None:
+    take_in(world, "q", Message(label="express"), message("kept"))
+    assert hand_on(world, "q", 2, set()) == (2, [])
+    world.restart()
+    assert recorded(world) == 2
+    world.manager.relays.forget_lost()
+    assert recorded(world) == 1
+    world.manager.administration.delete_queue(world.queue("q"), world.owner)
+    world.manager.relays.forget_lost()
+    assert recorded(world) == 0
+
+
+def recorded(world: World) -> int:
+    """Return how many messages are recorded as handed on and not acknowledged."""
+    return sum(name.startswith(HELD_PREFIX) for name in world.store.definitions)

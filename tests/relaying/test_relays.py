@@ -299,6 +299,13 @@ def test_after_the_clock_was_set_back_the_rate_is_measured_again() -> None:
     assert known.rate == 10
 
 
+@pytest.mark.parametrize(("count", "said"), [(1, "1 message is"), (2, "2 messages are")])
+def test_messages_that_are_not_acknowledged_are_left_although_none_waits(count: int, said: str) -> None:
+    known = relay("sending")
+    known.waiting, known.unacknowledged = 0, count
+    assert FakeStore().relays().unfinished(known, "end") == f"{said} still here or in transit"
+
+
 @pytest.mark.parametrize(
     ("state", "step", "empty", "trouble", "said"),
     [

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -313,11 +314,16 @@ def test_a_full_event_queue_does_not_stop_alarms(tmp_path: Path, caplog: pytest.
     assert "alarm_queue" in caplog.text
 
 
-def test_an_unwritable_directory_does_not_stop_alarms(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unwritable_directory_does_not_stop_alarms_which_are_saved_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     watch = Watch(tmp_path, disk=1 << 40)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     (tmp_path / "alarms.json").mkdir()
-    assert watch.look() == [("raised", "disk", "")]
-    assert "may raise them again" in caplog.text
+    assert watch.look() == [("raised", "disk", "")] and watch.look() == []
+    assert caplog.text.count("may raise them again") == 1
+    (tmp_path / "alarms.json").rmdir()
+    assert watch.look() == [] and [event.state for event in read_alarms(tmp_path).events] == ["raised"]
 
 
 def test_a_failed_check_is_repeated(

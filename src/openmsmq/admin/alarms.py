@@ -317,12 +317,17 @@ def read_delivered(data_dir: Path, name: str = DELIVERED_FILE) -> int | None:
         return None
 
 
-def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> None:
-    """Save the number of the last delivered event. A failure is logged; a restart then delivers the event again."""
+def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> bool:
+    """Save the number of the last delivered event; return whether it is saved. A failure is logged; a restart then
+    delivers the event again."""
     try:
         write_private(data_dir / name, f"{seq}\n".encode())
     except PrivateFileError as error:
-        logger.warning("cannot record that alarm event %d was delivered: %s", seq, error)
+        logger.warning(
+            "cannot record that alarm event %d was delivered; a restart delivers it again: %s", seq, error
+        )
+        return False
+    return True
 
 
 def event_document(event: Event, machine: str) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from email.utils import formatdate, make_msgid
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from openmsmq.admin.alarms import MAILED_FILE, Event, read_alarms, read_delivered, write_delivered
+from openmsmq.admin.alarms import MAILED_FILE, Event, read_alarms
 from openmsmq.admin.deadlines import TimedSocket, connect_by
-from openmsmq.console.webhook import due_events, tries
+from openmsmq.console.webhook import DeliveredEvents, tries
 from openmsmq.model.remedies import for_terminal
 from openmsmq.model.text import counted, printable, time_text
 
@@ -55,6 +55,10 @@ class AlarmMailer:
     is_served: Callable[[], bool] = lambda: True
     wait: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.time
+    _mailed: DeliveredEvents = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._mailed = DeliveredEvents(self.data_dir, "by e-mail", MAILED_FILE)
 
     def run(self) -> None:
         """Deliver events until the process ends."""
@@ -72,13 +76,11 @@ class AlarmMailer:
         except (OSError, ValueError) as error:
             logger.error("alarms can't be sent by e-mail: %s", error)
             return
-        due = due_events(alarms, read_delivered(self.data_dir, MAILED_FILE))
-        if not due or not self.is_served():
-            return
-        if 0 <= self.clock() - due[0].at < GATHER:  # negative: the clock was set back
+        due = self._mailed.due(alarms, self.is_served)
+        if not due or 0 <= self.clock() - due[0].at < GATHER:  # negative: the clock was set back
             return
         self._deliver(due)
-        write_delivered(self.data_dir, due[-1].seq, MAILED_FILE)
+        self._mailed.note(due[-1].seq, alarms)
 
     def _deliver(self, events: list[Event]) -> None:
         mail = mail_of(events, self.machine, self.sender, self.recipients)

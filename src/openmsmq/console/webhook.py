@@ -25,6 +25,7 @@ from urllib.parse import quote, urlsplit
 
 from openmsmq.admin.alarms import (
     ALARMS_FILE,
+    DELIVERED_FILE,
     EVENTS,
     Alarms,
     Event,
@@ -51,6 +52,44 @@ class Post(Protocol):
 
 
 @dataclass(slots=True)
+class DeliveredEvents:
+    """The number of the last event that was delivered in one `way`, in the file `name`. This process remembers it if it
+    can't be saved: a full disk is itself an alarm, and must not be delivered every few seconds."""
+
+    data_dir: Path
+    way: str
+    name: str = DELIVERED_FILE
+    _unsaved: int | None = None
+
+    def due(self, alarms: Alarms, is_served: Callable[[], bool]) -> list[Event]:
+        """Return the events to deliver; none if `is_served` returns False."""
+        last = self._last()
+        due = due_events(alarms, last)
+        are_silenced = not due and last is not None and alarms.seq > last
+        if not (due or are_silenced) or not is_served():
+            return []
+        if are_silenced:
+            self._save(alarms.seq)
+        return due
+
+    def note(self, seq: int, alarms: Alarms) -> None:
+        """Record that the events up to `seq` are delivered, or were dropped. Log how many `alarms` no longer had."""
+        last = self._last()
+        if last is not None and (missed := alarms.events[0].seq - last - 1) > 0:
+            logger.error(
+                "%d alarm events were not delivered %s: %s keeps the last %d events only", missed, self.way,
+                ALARMS_FILE, EVENTS,
+            )  # fmt: skip
+        self._save(seq)
+
+    def _last(self) -> int | None:
+        return read_delivered(self.data_dir, self.name) if self._unsaved is None else self._unsaved
+
+    def _save(self, seq: int) -> None:
+        self._unsaved = None if write_delivered(self.data_dir, seq, self.name) else seq
+
+
+@dataclass(slots=True)
 class Webhook:
     """Delivers alarms by webhook. `machine` is the name of this machine in the events; `key` signs them, empty for no
     signature. `is_served` returns whether the daemon answers: a frozen daemon may have lost its store to another
@@ -64,6 +103,10 @@ class Webhook:
     is_served: Callable[[], bool] = lambda: True
     wait: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.time
+    _delivered: DeliveredEvents = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._delivered = DeliveredEvents(self.data_dir, "by webhook")
 
     def run(self) -> None:
         """Deliver events until the process ends."""
@@ -81,22 +124,9 @@ class Webhook:
         except (OSError, ValueError) as error:
             logger.error("cannot deliver alarms by webhook: %s", error)
             return
-        last = read_delivered(self.data_dir)
-        due = due_events(alarms, last)
-        if not self.is_served():
-            return
-        if not due:
-            if last is not None and alarms.seq > last:  # the rest are silenced
-                write_delivered(self.data_dir, alarms.seq)
-            return
-        if last is not None and (missed := alarms.events[0].seq - last - 1) > 0:
-            logger.error(
-                "%d alarm events were not delivered by webhook: %s keeps the last %d events only", missed, ALARMS_FILE,
-                EVENTS,
-            )  # fmt: skip
-        for event in due:
+        for event in self._delivered.due(alarms, self.is_served):
             self._deliver(event)
-            write_delivered(self.data_dir, event.seq)
+            self._delivered.note(event.seq, alarms)
 
     def _deliver(self, event: Event) -> None:
         body = json.dumps(event_document(event, self.machine)).encode()

@@ -28,6 +28,7 @@ from openmsmq.store import Drop, Operation, Put
 
 HELD: Final = "relay"  # subqueue of forwarded messages that are not yet acknowledged
 HELD_PREFIX: Final = b"relay-held/"  # position of the original, by identifier of the forwarded message
+_DROPS: Final = 1000  # records that one change drops
 _HELD: Final = struct.Struct("<IQ")  # number of the subqueue, lookup identifier
 _ARRIVAL: Final = int(Acknowledge.FULL_REACH_QUEUE)
 _DEADLETTER: Final = int(Journal.DEADLETTER)
@@ -125,7 +126,8 @@ class RelayOperations:
         messages at these positions are left out from then on. In a transactional queue, which keeps its order, those
         before it are sent, and the error is raised if it is the first.
 
-        Returns the number of messages. Raises QueueDeleted, MessageStorageFailed, InsufficientResources and, for a
+        Returns the number of messages; it is smaller if the quota of the machine lacks room for more. Raises
+        QueueDeleted, MessageStorageFailed, InsufficientResources if there is no room for one message, and, for a
         transactional queue, the errors of `_check_onward`, with nothing changed.
         """
         if queue.deleted:
@@ -159,6 +161,8 @@ class RelayOperations:
                     change.keep(queue, key, message, held)
                     change.also([Put(HELD_PREFIX + onward.identifier, _HELD.pack(held.number, key))])
                 if not change.has_room(outgoing, size, reuse=True):
+                    if handed_on:  # there is room for these; `change` also has this one, and is dropped
+                        return self.hand_on(queue, name, acknowledged_at, len(handed_on), also, aside, refuse)
                     raise InsufficientResources(detail=over_quota(outgoing, self._changes.machine.quota))
                 change.insert(outgoing, onward, size)
                 handed_on.append(onward)
@@ -194,6 +198,22 @@ class RelayOperations:
                     refused.append(RefusedOnward(held.parent, message, acknowledgment.message_class))
             change.commit()
         return refused
+
+    def forget_lost(self) -> None:
+        """Drop what is recorded of forwarded messages that are no longer kept: a restart loses express messages, and a
+        queue may have been deleted; no acknowledgment may ever come. Raises MessageStorageFailed."""
+        definitions, queues = self._changes.store.definitions, self._changes.registry.queues
+        lost = []
+        for name in [name for name in definitions if name.startswith(HELD_PREFIX)]:
+            number, lookup_identifier = _HELD.unpack(definitions[name])
+            held = queues.get(number)
+            if held is None or lookup_identifier not in held.entries:
+                lost.append(name)
+        for start in range(0, len(lost), _DROPS):
+            with storing():
+                change = ChangeSet(self._changes)
+                change.also([Drop(name) for name in lost[start : start + _DROPS]])
+                change.commit()
 
     def _held(self, identifier: bytes) -> tuple[Queue | None, int] | None:
         value = self._changes.store.definitions.get(HELD_PREFIX + identifier)

@@ -7,6 +7,7 @@ from typing import Final
 
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.relay_states import RelayState
+from openmsmq.model.text import counted
 from openmsmq.relaying.records import (
     RelayDefinition,
     RelayProgress,
@@ -122,5 +123,7 @@ class Relays:
         if relay.trouble:
             return f"nothing moves: {relay.trouble}"
         where = "at the other machine" if relay.direction is Direction.IN else "here or in transit"
-        count = "messages" if relay.waiting is None else f"{relay.waiting:,} messages"
-        return f"{count} are still {where}"
+        if relay.waiting is None:
+            return f"messages are still {where}"
+        count = relay.waiting + relay.unacknowledged
+        return f"{counted(count, 'message')} {'is' if count == 1 else 'are'} still {where}"

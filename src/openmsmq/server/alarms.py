@@ -103,6 +103,7 @@ class AlarmWatch:
         self._waits: dict[bytes, float] = {}  # transaction that waits for another machine -> since when
         self._heads: dict[int, tuple[int, int]] = {}  # queue -> first position, and the arrival time of its message
         self.alarms: Final = _known(data_dir)
+        self._is_unsaved = False
 
     async def run(self) -> None:
         """Check periodically, until this is canceled."""
@@ -132,7 +133,7 @@ class AlarmWatch:
                 "alarm %s: %d more objects exceed the threshold; at most %d alarms per condition are active at once",
                 name, self.alarms.beyond[name], MOST_OF_CONDITION,
             )  # fmt: skip
-        changed = events or self.alarms.beyond != before or self.alarms.active != was
+        changed = events or self.alarms.beyond != before or self.alarms.active != was or self._is_unsaved
         if changed and self._is_owner():
             for event in events:
                 level = logging.WARNING if event.state == "raised" and not event.silenced else logging.INFO
@@ -141,8 +142,14 @@ class AlarmWatch:
             document = document_of(self.alarms)
             try:
                 await asyncio.get_running_loop().run_in_executor(None, write_alarms, self._data_dir, document)
+                self._is_unsaved = False
             except PrivateFileError as error:  # a full disk is itself an alarm
-                logger.error("cannot save alarms; a restart may raise them again: %s", error)
+                if not self._is_unsaved:
+                    logger.error(
+                        "cannot save alarms, so webhook and e-mail do not get them; retrying, and a restart may raise "
+                        "them again: %s", error,
+                    )  # fmt: skip
+                self._is_unsaved = True
             self._send([event for event in events if not event.silenced])
         return events
 

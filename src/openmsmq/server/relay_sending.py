@@ -127,6 +127,8 @@ async def take_acknowledgments(
     manager: QueueManager, relay_of: Callable[[Queue], Relay | None], now: Callable[[], int]
 ) -> None:
     """Process acknowledgments and refusals until canceled."""
+    with suppress(MsmqError):  # the disk is full: the next start forgets them
+        manager.relays.forget_lost()
     while True:
         await asyncio.sleep(PERIOD)
         queue = _known_acknowledgments(manager)
