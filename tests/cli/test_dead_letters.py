@@ -80,6 +80,27 @@ def test_dead_letters_are_grouped_with_sentence_and_remedy(run: Run) -> None:
     assert run("dlq", "list", "--meant-for", "nowhere").strip() == "no dead letters"
 
 
+@pytest.mark.parametrize("name", ["alive", r".\private$\alive", "alive;deadletter", "journal", ""])
+def test_messages_that_are_alive_are_no_dead_letters(run: Run, name: str) -> None:
+    if name == "alive":
+        run("queue", "create", "alive")
+    identifier = sent(run, "alive", "in use")
+    refused = run("dlq", "purge", "--queue", name, "--all", "--yes", code=2)
+    assert "allowed: deadletter, xactdeadletter" in refused
+    assert run("dlq", "list", "--queue", r"DIRECT=OS:.\SYSTEM$;DeadXact", "--meant-for", "alive") == "no dead letters\n"
+    assert identifier in listed(run, "alive")
+
+
+def test_a_message_that_died_on_its_way_gets_both_times_as_the_remedy_says(run: Run) -> None:
+    there = r"DIRECT=OS:nowhere.invalid\private$\a"
+    for option in ("--ttl", "--reach-ttl"):
+        sent(run, there, "late", option, "1", "--deadletter")
+    eventually(lambda: len(meant_for(run, "nowhere.invalid\\private$\\a")) == 2)
+    said = run("dlq", "list", "--meant-for", "nowhere.invalid")
+    wanted = "openmsmq dlq return --reason expired-on-the-way --reach-ttl SECONDS --ttl SECONDS"
+    assert "or to be received, was over" in said and wanted in said
+
+
 @pytest.mark.parametrize("reason", ["expired-unread", "RECEIVE_TIMEOUT", "nack_receive_timeout", "0xC002"])
 def test_a_reason_is_given_by_word_name_or_number(run: Run, reason: str) -> None:
     run("queue", "create", "brief" + reason)

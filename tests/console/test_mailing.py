@@ -239,6 +239,23 @@ def test_a_mail_that_was_accepted_is_not_sent_again(tmp_path: Path, caplog: pyte
     assert f"the mail server {server.address} refused gone@d as a recipient of alarms: 550 unknown" in caplog.text
 
 
+@pytest.mark.parametrize("login", [("night", "geheimü"), ("jörg", "secret")])
+def test_a_login_that_smtp_cannot_send_is_refused_at_the_start(login: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="ASCII"):
+        sending("mail", "tls", *login)
+
+
+@pytest.mark.parametrize("host", ["mail..example", "m" * 64])
+def test_a_name_that_no_host_can_have_is_given_up_after_some_tries(
+    tmp_path: Path, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    raised(tmp_path, "orders")
+    send = sending(host, "tls", "", "")
+    AlarmMailer(tmp_path, "mq1", "openmsmq@mq1", ("a@b",), send, wait=lambda seconds: None).deliver()
+    assert f"was not sent after {TRIES} tries: {host} is not a valid name of a host" in caplog.text
+    assert read_delivered(tmp_path, MAILED_FILE) == 1
+
+
 def test_a_name_of_a_queue_adds_no_header_and_no_line() -> None:
     alarms = Alarms()
     [event] = alarms.update({("oldest", "q\nBcc: all@example.org\r\n\u202e"): 183.0}, THRESHOLDS, 1)

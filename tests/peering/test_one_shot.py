@@ -123,6 +123,12 @@ def test_a_ping_reports_what_the_other_side_replies(pair: Pair) -> None:
     assert len(first.queue_manager) == 16 and first.queue_manager != second.queue_manager and any(first.queue_manager)
 
 
+def test_a_name_that_no_host_can_have_is_a_result() -> None:
+    said = "no host can have this name"
+    assert asyncio.run(ping("a..b")) == asyncio.run(port_is_open("a..b", PORT, 5)) == said
+    assert said in asyncio.run(deliver(name("DIRECT=OS:a..b\\private$\\q"), None)).failure
+
+
 def test_a_ping_without_reply_ends_in_time(pair: Pair) -> None:
     began = pair.network.loop.time()
     assert answered(pair, lambda: ping("127.0.0.12", timeout=2.5)) == "no answer"

@@ -79,6 +79,14 @@ def test_an_address_in_the_settings_precedes_names_in_the_directory(monkeypatch:
     assert found == [NextHop("192.0.2.7", "A", THERE.bytes_le)]
 
 
+@pytest.mark.parametrize("host", ["a..b", "h" * 64])
+def test_a_name_that_no_host_can_have_is_not_resolved(host: str) -> None:
+    """Messages for it wait with this reason, and are tried again."""
+    resolver = Resolver({}, Routing(bytes(16)), None)
+    with pytest.raises(Unresolved, match="no host can have this name"):
+        asyncio.run(resolver.hops(ResolvedTarget(host=host)))
+
+
 def test_names_without_addresses_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unresolved, match=r"none of the names of .* can be resolved: .*\bA\b"):
         hops(monkeypatch, Records(RECORD), {})

@@ -21,7 +21,11 @@ def seconds_left(deadline: float) -> float:
 def connect_by(host: str, port: int, deadline: float) -> socket.socket:
     """Connect to one of the addresses of a host. Raises OSError, TimeoutError."""
     failure = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # raised instead of an OSError for a part without characters, or with more than 63
+        raise OSError(f"{host} is not a valid name of a host") from None
+    for family, kind, protocol, _, address in addresses:
         connection = socket.socket(family, kind, protocol)
         try:
             connection.settimeout(seconds_left(deadline))

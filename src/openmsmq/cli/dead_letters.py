@@ -29,8 +29,20 @@ from openmsmq.model.reasons import reason_of
 from openmsmq.model.remedies import for_terminal
 from openmsmq.model.text import counted, some_of, time_text
 
+
+def _checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    """Refuse a queue that holds messages which are alive."""
+    owner, _, kind = path_of("deadletter" if name is None else name).lower().rpartition("\\")[2].rpartition(";")
+    if kind in ("deadletter", "deadxact") and (owner == "system$" or owner.startswith("machine=")):
+        return name
+    raise click.BadParameter(f"{name!r}, allowed: deadletter, xactdeadletter, or the path name of such a queue")
+
+
 _queue_option = click.option(
-    "--queue", help="Dead-letter queue: deadletter or xactdeadletter (default: both).", metavar="NAME"
+    "--queue",
+    callback=_checked,
+    help="Dead-letter queue: deadletter or xactdeadletter (default: both).",
+    metavar="NAME",
 )
 _count = click.option("--count", "-n", type=COUNT, default=10, show_default=True, help="0: all.")
 _transaction = click.option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from openmsmq.cli.connection import Address, connect_async, level_option, login_
 from openmsmq.cli.inventory_report import number, yes_no
 from openmsmq.cli.output import echo, json_option, print_json, print_table
 from openmsmq.model.text import counted, printable_json, time_text
+from openmsmq.peering.resolving import NOT_REACHED, why
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.loading import load
 
@@ -145,8 +145,8 @@ async def port_answer(host: str, port: int, what: str) -> InventoryService:
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return InventoryService(name, f"nothing answered for {_PORT_PATIENCE:.0f} s; a firewall may drop it")
-    except OSError as error:
-        return InventoryService(name, os.strerror(error.errno) if error.errno else str(error))
+    except NOT_REACHED as error:
+        return InventoryService(name, why(error))
     writer.close()
     return InventoryService(name, "")
 

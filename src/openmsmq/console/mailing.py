@@ -121,7 +121,9 @@ def mail_of(events: list[Event], machine: str, sender: str, recipients: tuple[st
 def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLContext | None = None) -> SendMail:
     """Return a function that sends mail by SMTP to `server` (a host, optionally with a port). `tls` is "starttls",
     "tls" (implicit) or "none"; with the first two, `context` (default: that of the system) must trust the server's
-    certificate."""
+    certificate. Raises ValueError for a login that `smtplib` cannot send."""
+    if not f"{user}{password}".isascii():
+        raise ValueError("the user and the password for a mail server may have ASCII characters only")
     host, port = host_and_port(server, tls)
 
     def send(mail: EmailMessage) -> None:

@@ -122,14 +122,15 @@ def _tell_alarms(settings: WebSettings, link: DaemonLink) -> None:
 
 
 def _mail_alarms(settings: WebSettings, link: DaemonLink) -> None:
-    """Start a thread that delivers alarms by e-mail. If the password cannot be read, exit."""
+    """Start a thread that delivers alarms by e-mail. If the password cannot be read or sent, exit."""
     try:
         password = Path(settings.mail_password_file).read_text().strip() if settings.mail_password_file else ""
+        send = sending(settings.mail_server, settings.mail_tls, settings.mail_user, password)
     except (OSError, ValueError) as error:
         sys.exit(f"alarm_mail_password_file: {error}")
     mailer = AlarmMailer(
         settings.directory, settings.hosts[0], settings.mail_from, tuple(settings.mail_to),
-        sending(settings.mail_server, settings.mail_tls, settings.mail_user, password), partial(_is_served, link),
+        send, partial(_is_served, link),
     )  # fmt: skip
     Thread(target=mailer.run, name="mail", daemon=True).start()
 

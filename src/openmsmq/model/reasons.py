@@ -29,11 +29,11 @@ _VALUES: Final = {"ttl": "SECONDS", "reach-ttl": "SECONDS", "transaction": ""}  
 def _reason(
     kind: C, slug: str, sentence: str, remedy: str, fails_again: bool = False, *, steps: str = ""
 ) -> DeadLetterReason:
-    """Create a reason. `steps` are action names, optionally with an option of returning: `deadletters.return:ttl`."""
+    """Create a reason. `steps` are action names, optionally with options of returning: `deadletters.return:ttl`."""
     found = []
     for step in steps.split():
-        action, _, option = step.partition(":")
-        returned = {"reason": slug, option: _VALUES[option]} if option else {}
+        action, _, options = step.partition(":")
+        returned = {"reason": slug, **{each: _VALUES[each] for each in options.split(",")}} if options else {}
         found.append(RemedyStep(action, returned))
     return DeadLetterReason(int(kind), kind.name, slug, sentence, remedy, fails_again, tuple(found))
 
@@ -43,9 +43,10 @@ REASONS: Final = (
             "Check the name; create the queue; return the messages."),
     _reason(C.NACK_DELETED, "deleted", "It was removed on its way, before it reached its queue.",
             "The audit log of the machine that stored it shows who purged the outgoing queue.", steps="audit.list"),
-    _reason(C.NACK_REACH_QUEUE_TIMEOUT, "expired-on-the-way", "It did not reach its queue in time.",
-            "See why it waited; return it with a longer time to reach the queue.",
-            steps="outgoing.list deadletters.return:reach-ttl"),
+    _reason(C.NACK_REACH_QUEUE_TIMEOUT, "expired-on-the-way",
+            "It did not reach its queue before its time to reach it, or to be received, was over.",
+            "See why it waited; return it with longer times.",
+            steps="outgoing.list deadletters.return:reach-ttl,ttl"),
     _reason(C.NACK_Q_EXCEED_QUOTA, "queue-full", "The quota of the queue was used up.",
             "Raise the quota or start readers; then return the messages."),
     _reason(C.NACK_ACCESS_DENIED, "not-allowed", "The sender may not send to this queue.",

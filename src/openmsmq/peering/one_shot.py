@@ -22,7 +22,7 @@ from openmsmq.packet import BadPacket
 from openmsmq.packet.internal import FinalAckBody, OrderAckBody
 from openmsmq.peering.pinging import PORT as PING_PORT
 from openmsmq.peering.pinging import ask
-from openmsmq.peering.resolving import why
+from openmsmq.peering.resolving import NOT_REACHED, why
 from openmsmq.transport import (
     Acknowledged,
     Closed,
@@ -107,7 +107,7 @@ async def _deliver(
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(name.host, port, type=1)
-    except OSError as error:
+    except NOT_REACHED as error:
         report.failure = f"the name {name.host} does not resolve: {why(error)}"
         return
     failures = []
@@ -238,7 +238,7 @@ async def ping(host: str, timeout: float = PING_TIMEOUT) -> str:
         return "accepted" if await ask(host, PING_PORT, os.urandom(16), timeout) else "refused"
     except TimeoutError:
         return "no answer"
-    except OSError as error:
+    except NOT_REACHED as error:
         return why(error)
 
 
@@ -249,7 +249,7 @@ async def port_is_open(host: str, port: int, timeout: float) -> str:
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return f"no answer within {timeout:g} s: a firewall drops what is sent there, or the machine is off"
-    except OSError as error:
+    except NOT_REACHED as error:
         return why(error)
     writer.close()
     return "open"

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from openmsmq.directory.connection import DirectoryConnection
@@ -19,6 +20,8 @@ from openmsmq.queueing.outgoing_queues import meant_machine
 from openmsmq.transport.connecting import NextHop
 from openmsmq.transport.routing import Routing, RoutingFailed
 
+#: Errors of names and connections; the second one is of a name with an empty part, or one of over 63 characters.
+NOT_REACHED: Final = (OSError, UnicodeError)
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTarget:
@@ -62,8 +65,10 @@ def target_of(name: names.SingleFormatName) -> ResolvedTarget | None:
     return None
 
 
-def why(error: OSError) -> str:
+def why(error: OSError | UnicodeError) -> str:
     """Return the operating system's description of a name or connection error."""
+    if isinstance(error, UnicodeError):
+        return "no host can have this name"
     if isinstance(error, socket.gaierror) or not error.errno:
         return error.strerror or str(error)
     return os.strerror(error.errno)
@@ -180,6 +185,6 @@ class Resolver:
         host, _ = self._hosts.get(name.lower(), (name, 0))
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except NOT_REACHED as error:
             raise Unresolved(f"cannot resolve the name {host}: {why(error)}") from error
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))

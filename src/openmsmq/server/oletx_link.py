@@ -248,7 +248,7 @@ async def _resolved(name: str) -> str | None:
     """Return the address of a name, but never a loopback address of this machine."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # the second for a name that no host can have
         return None
     addresses = [str(entry[4][0]) for entry in found]
     return next((one for one in addresses if not ipaddress.ip_address(one.partition("%")[0]).is_loopback), None)
