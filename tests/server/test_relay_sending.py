@@ -52,10 +52,26 @@ def test_after_the_clock_was_set_back_a_relay_does_not_pause_for_longer() -> Non
 def test_missing_acknowledgments_are_reported_although_the_clock_was_set_back() -> None:
     sending = Sending()
     sending.relay.unacknowledged = 1
-    sending.sender._look_for_missing(0)
+    sending.sender._look_for_standstill(0, 0)
     sending.now -= 3600
-    sending.sender._look_for_missing(0)
+    sending.sender._look_for_standstill(0, 0)
     assert not sending.relay.trouble
     sending.now += PATIENCE
-    sending.sender._look_for_missing(0)
+    sending.sender._look_for_standstill(0, 0)
     assert "does not say that they arrived" in sending.relay.trouble
+
+
+def test_messages_that_cannot_leave_are_reported_until_one_does() -> None:
+    sending = Sending()
+    assert sending.sender._turn() == 1
+    for seconds, is_reported in ((0, False), (PATIENCE - 1, False), (1, True)):
+        sending.now += seconds
+        sending.sender._turn()
+        assert ("openmsmq outgoing show 'DIRECT=OS:far" in sending.relay.trouble) is is_reported
+    sending.world.send("orders")
+    sending.sender._turn()
+    assert sending.relay.trouble.startswith("1 message for far cannot leave"), "others that arrive change nothing"
+    [outgoing] = sending.world.registry.outgoing.values()
+    outgoing.left += 1
+    sending.sender._turn()
+    assert sending.relay.trouble == ""

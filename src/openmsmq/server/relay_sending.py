@@ -13,6 +13,7 @@ from openmsmq.model.constants import MessageClass, PropId, QueueAccessMask
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.model.message import Message
 from openmsmq.model.security import ADMINISTRATORS, EVERYONE, LOCAL_SYSTEM, SecurityDescriptor, allow
+from openmsmq.model.text import counted
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import OutgoingQueue
@@ -31,7 +32,7 @@ PERIOD: Final = 0.1  # seconds between checks
 AT_ONCE: Final = 256  # messages in one change
 MOST_UNDER_WAY: Final = 2_000  # maximum messages in the outgoing queue; the others remain readable here
 PAUSE: Final = 5  # seconds until the next attempt after a failure
-PATIENCE: Final = 60  # seconds after which missing acknowledgments are reported
+PATIENCE: Final = 60  # seconds after which it is reported that nothing leaves or is acknowledged
 
 
 class RelaySender:
@@ -47,7 +48,7 @@ class RelaySender:
         self._check_destination: Final = check_destination
         self._aside: Final[set[int]] = set()  # positions of messages that cannot be sent
         self._is_checked = False
-        self._missing, self._missing_since = 0, 0
+        self._under_way, self._still_since, self._is_still = (0, 0), 0, False
 
     async def run(self) -> None:
         """Run until canceled. A cancellation never interrupts a change."""
@@ -80,9 +81,9 @@ class RelaySender:
                 "aliases and restart",
             )
         outgoing = _outgoing_queue(self._manager, relay)
-        leaving = len(outgoing) if outgoing is not None else 0
+        leaving, left = (len(outgoing), outgoing.left) if outgoing is not None else (0, 0)
         relay.waiting, relay.unacknowledged = len(queue), len(queue.subqueues.get(HELD, ()))
-        self._look_for_missing(leaving)
+        self._look_for_standstill(leaving, left)
         if relay.waiting or leaving or relay.unacknowledged:
             relay.found_something(now)
         elif not relay.empty_since:
@@ -108,18 +109,30 @@ class RelaySender:
         relay.progress = progress
         return moved
 
-    def _look_for_missing(self, leaving: int) -> None:
-        """Report messages that the other machine has received, but for which no acknowledgment of the queue has
-        arrived."""
+    def _look_for_standstill(self, leaving: int, left: int) -> None:
+        """Report messages that do not leave for the other machine, and those that it has received, but for which no
+        acknowledgment of the queue has arrived. `left` is the number of messages that have left so far."""
         relay, now = self._relay, self._now()
-        missing = 0 if leaving else relay.unacknowledged
-        if missing != self._missing or now < self._missing_since:  # the clock was set back
-            self._missing, self._missing_since = missing, now
-        if missing and now - self._missing_since >= PATIENCE:
+        under_way = (1, left) if leaving else (0, relay.unacknowledged)
+        if under_way != self._under_way or now < self._still_since:  # the clock was set back
+            self._under_way, self._still_since = under_way, now
+            if self._is_still:
+                self._is_still = False
+                relay.works()
+        if not (leaving or relay.unacknowledged) or now - self._still_since < PATIENCE:
+            return
+        self._is_still = True
+        if leaving:
             relay.fails(
-                f"{relay.definition.host} has got {missing} messages and does not say that they arrived: the queue may "
-                "be missing there or refuse senders that do not log in, or that machine does not find this one by its "
-                f"name {self._manager.machine.computer_name}. They are kept in the subqueue {HELD}", now,
+                f"{counted(leaving, 'message')} for {relay.definition.host} cannot leave; openmsmq outgoing show "
+                f"'{relay.remote_name}' says why", now,
+            )  # fmt: skip
+        else:
+            relay.fails(
+                f"{relay.definition.host} has got {counted(relay.unacknowledged, 'message')} and does not say that "
+                "they arrived: the queue may be missing there or refuse senders that do not log in, or that machine "
+                f"does not find this one by its name {self._manager.machine.computer_name}. They are kept in the "
+                f"subqueue {HELD}", now,
             )  # fmt: skip
 
 
