@@ -27,3 +27,15 @@ def test_an_unknown_reason_gets_the_list_of_reasons() -> None:
 def test_an_unknown_number_says_so() -> None:
     assert find_reason("0x8abc").sentence == "Unknown reason 0x8abc."
     assert reason_of(0x4000).name == "ACK_RECEIVE"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("bad-signature", "the queue requires it"), ("bad-encryption", "privacy level of the queue"),
+        ("queue-deleted", "of the queue's machine"), ("purged", "of the queue's machine"),
+    ],
+)  # fmt: skip
+def test_a_reason_is_true_for_queues_of_other_machines_and_for_what_they_require(reason: str, said: str) -> None:
+    found = find_reason(reason)
+    assert said in f"{found.sentence} {found.remedy}"

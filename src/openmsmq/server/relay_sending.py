@@ -130,9 +130,10 @@ class RelaySender:
         else:
             relay.fails(
                 f"{relay.definition.host} has got {counted(relay.unacknowledged, 'message')} and does not say that "
-                "they arrived: the queue may be missing there or refuse senders that do not log in, or that machine "
-                f"does not find this one by its name {self._manager.machine.computer_name}. They are kept in the "
-                f"subqueue {HELD}", now,
+                "they arrived: the queue may be missing there, refuse senders that do not log in, or take only signed "
+                "or encrypted messages, or that machine does not find this one by its name "
+                f"{self._manager.machine.computer_name}; its log says which. They are kept in the subqueue {HELD}",
+                now,
             )  # fmt: skip
 
 
