@@ -23,6 +23,7 @@ from openmsmq.transport.routing import Routing, RoutingFailed
 #: Errors of names and connections; the second one is of a name with an empty part, or one of over 63 characters.
 NOT_REACHED: Final = (OSError, UnicodeError)
 
+
 @dataclass(frozen=True, slots=True)
 class ResolvedTarget:
     """A destination: a queue manager by its identifier, or the host of a direct format name.
