@@ -6,12 +6,14 @@ import fcntl
 import json
 import stat
 import threading
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openmsmq.admin.audit import AuditEntry, AuditFilter, AuditLog
+from openmsmq.model.left_out import LEFT_OUT
 
 
 def entry(name: str = "orders") -> AuditEntry:
@@ -24,7 +26,7 @@ def test_a_record_has_user_origin_action_and_count(tmp_path: Path) -> None:
     log.append(
         AuditEntry("queue.properties", "queue", "o", "bob", before={"label": "a\x1b"}, after={"label": "x" * 1000})
     )
-    first, second = log.read()
+    second, first = log.read()
     assert first["actor"] == {"name": "alice", "sid": "S-1-5-21-1-2-3-1001"}
     assert first["from"] == {"door": "rpc", "peer": "10.0.0.7"}
     assert (first["action"], first["object"]["name"], first["count"], first["seq"]) == (
@@ -77,8 +79,8 @@ def test_the_files_are_bounded_and_numbers_continue(tmp_path: Path) -> None:
     assert files == ["audit.jsonl", "audit.jsonl.1", "audit.jsonl.2"]
     assert all(path.stat().st_size < 2500 for path in tmp_path.iterdir())
     numbers = [int(record["seq"]) for record in log.read()]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert [r["object"]["name"] for r in log.read() if r["action"] == "queue.delete"][-1] == "q99"
+    assert numbers == list(range(numbers[0], numbers[0] - len(numbers), -1))
+    assert next(r["object"]["name"] for r in log.read() if r["action"] == "queue.delete") == "q99"
 
 
 def test_a_reader_misses_nothing_that_is_rotated_meanwhile(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_a_reader_misses_nothing_that_is_rotated_meanwhile(tmp_path: Path) -> No
     write(20)
     assert files < len(list(tmp_path.glob("audit.jsonl*"))) < 10, "rotated, nothing deleted"
     numbers += [int(record["seq"]) for record in records]
-    assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 30
+    assert numbers == list(range(len(numbers), 0, -1)) and len(numbers) >= 30
 
 
 def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
@@ -113,7 +115,7 @@ def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     assert sorted(r["object"]["name"] for r in records if r["action"] == "queue.delete") == sorted(
         f"{name}{number}" for name in "abcd" for number in range(50)
     )
-    assert [int(r["seq"]) for r in records] == list(range(1, len(records) + 1))
+    assert [int(r["seq"]) for r in records] == list(range(len(records), 0, -1))
 
 
 def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +127,7 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(OSError, match="whole"):
             log.append(entry())
     log.append(entry("after"))
-    assert [record["object"]["name"] for record in log.read()] == ["orders", "after"]
+    assert [record["object"]["name"] for record in log.read()] == ["after", "orders"]
 
 
 def test_numbers_continue_after_a_disk_that_was_full_at_a_rotation(
@@ -134,7 +136,7 @@ def test_numbers_continue_after_a_disk_that_was_full_at_a_rotation(
     log = AuditLog(tmp_path, size=1000)
     while (tmp_path / "audit.jsonl").stat().st_size < 1000 if (tmp_path / "audit.jsonl").exists() else True:
         log.append(entry())
-    last = [record["seq"] for record in log.read()][-1]
+    last = next(log.read())["seq"]
     with monkeypatch.context() as patch:
         patch.setattr("openmsmq.admin.audit.os.write", lambda handle, data: 0)
         with pytest.raises(OSError, match="not written whole"):
@@ -152,4 +154,17 @@ def test_a_process_that_keeps_the_lock_blocks_nobody(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="kept the lock"):
             log.append(entry())
     log.append(entry("after"))
-    assert [record["object"]["name"] for record in log.read()] == ["orders", "after"]
+    assert [record["object"]["name"] for record in log.read()] == ["after", "orders"]
+
+
+def test_the_newest_records_are_read_without_the_others(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    for number in range(500):  # more than one block
+        log.append(entry(f"q{number}"), sync=False)
+    file = tmp_path / "audit.jsonl"
+    file.write_text("damaged\n" + file.read_text())
+    before = LEFT_OUT.counts["audit records"]
+    assert [record["object"]["name"] for record in islice(log.read(), 400)] == [f"q{n}" for n in range(499, 99, -1)]
+    assert LEFT_OUT.counts["audit records"] == before
+    assert len(list(log.read())) == 500
+    assert LEFT_OUT.counts["audit records"] == before + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_a_flood_of_denials_is_counted_and_hides_no_other_caller(tmp_path: Path)
         audit.record(AuditRecord(ALICE, "queue.delete", "queue", f"queue{number}", denied=True))
     audit.record(AuditRecord(ALICE._replace(origin="rpc 10.0.0.8"), "queue.delete", "queue", "orders", denied=True))
     audit.record(AuditRecord(ALICE, "queue.create", "queue", "orders"))
-    records = list(log.read())
+    records = list(log.read())[::-1]
     assert len(records) == 22 and [record["object"]["name"] for record in records[19:]] == [
         "queue19",
         "orders",
@@ -43,7 +44,7 @@ def test_a_flood_of_denials_is_counted_and_hides_no_other_caller(tmp_path: Path)
     ]
     now[0] = 61
     audit.record(AuditRecord(ALICE, "queue.delete", "queue", "queue500", denied=True))
-    counted, latest = list(log.read())[22:]
+    latest, counted = islice(log.read(), 2)
     assert (counted["count"], counted["result"]) == (480, "denied") and latest["count"] is None
 
 

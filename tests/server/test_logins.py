@@ -35,7 +35,7 @@ def logins(daemon: Daemon) -> list[tuple[str, str | None, str, str]]:
     return [
         (record["actor"]["name"], record["actor"]["sid"], f"{record['from']['door']} {record['from']['peer']}",
          record["result"])
-        for record in AuditLog(daemon.directory).read() if record["action"] == "login"
+        for record in [*AuditLog(daemon.directory).read()][::-1] if record["action"] == "login"
     ]  # fmt: skip
 
 

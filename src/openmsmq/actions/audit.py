@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -118,13 +118,12 @@ def list_records(site: ActionSite, given: AuditQuery) -> AuditPage:
     Patterns can contain * and ?.
     """
     wanted = AuditFilter(given.action, given.object, given.by, given.denied, given.before)
-    newest: deque[AuditRecordView] = deque(maxlen=given.limit or None)
     log = AuditLog(site.data_dir)
     try:
-        newest.extend(_record(document) for document in log.read() if wanted.fits(document))
+        found = list(islice(filter(wanted.fits, log.read()), given.limit or None))
     except OSError as error:
         raise ActionRefused(503, f"the audit log can't be read: {error}") from None
-    return AuditPage(list(newest)[::-1], site.command)
+    return AuditPage([_record(document) for document in found], site.command)
 
 
 def _record(document: Mapping[str, Any]) -> AuditRecordView:

@@ -28,7 +28,7 @@ FILES: Final = 10  # number of files
 MEGABYTES: Final = 10  # per file
 VERSION: Final = 1  # record format
 _LONGEST: Final = 256  # maximum characters of a value
-_TAIL: Final = 64 << 10  # bytes at the end of a file that contain the start of the last record
+_BLOCK: Final = 64 << 10  # bytes read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +108,28 @@ class AuditLog:
             return number
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Yield all records, oldest first. Damaged ones are left out and logged. Raises OSError."""
+        """Yield all records, newest first. Damaged ones are left out and logged. Raises OSError."""
         with ExitStack() as stack:
             for file in self._opened(stack):
-                for place, line in enumerate(file, 1):
+                for place, line in enumerate(_backwards(file.fileno()), 1):
                     try:
                         record = json.loads(line)
                         if not _is_record(record):
                             raise ValueError("it does not have the members of a record")
                     except (ValueError, RecursionError) as error:
-                        LEFT_OUT.note("audit records", f"line {place} of {file.name}", error)
+                        LEFT_OUT.note("audit records", f"line {place} from the end of {file.name}", error)
                     else:
                         yield record
 
     def _opened(self, stack: ExitStack) -> list[BinaryIO]:
-        """Open all files and return them, the oldest first. They are opened in the other order, because rotation moves
-        files to higher numbers meanwhile: a file may be found twice then, but none is missed."""
+        """Open all files and return them, the newest first. Rotation moves files to higher numbers meanwhile: a file may
+        be found twice then, but none is missed."""
         found: dict[int, BinaryIO] = {}
         for number in range(self._files):
             with suppress(FileNotFoundError):
                 file = stack.enter_context((self._numbered(number) if number else self._path).open("rb"))
                 found.setdefault(os.fstat(file.fileno()).st_ino, file)
-        return list(found.values())[::-1]
+        return list(found.values())
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
@@ -182,13 +182,24 @@ class AuditLog:
 
 def _number_at_end(handle: int) -> int | None:
     """Return the number of the last record of a file; None if it has none."""
-    lines = os.pread(handle, _TAIL, max(0, os.fstat(handle).st_size - _TAIL)).splitlines()
-    for line in reversed(lines):
+    for line in _backwards(handle):
         try:
             return int(json.loads(line)["seq"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
+
+
+def _backwards(handle: int) -> Iterator[bytes]:
+    """Yield the lines of a file, the last one first."""
+    at, rest = os.fstat(handle).st_size, b""
+    while at > 0:
+        size = min(_BLOCK, at)
+        at -= size
+        rest, *lines = (os.pread(handle, size, at) + rest).split(b"\n")
+        yield from filter(None, reversed(lines))
+    if rest:
+        yield rest
 
 
 def _document(entry: AuditEntry, number: int, now: float) -> dict[str, Any]:
