@@ -122,8 +122,8 @@ class AuditLog:
                         yield record
 
     def _opened(self, stack: ExitStack) -> list[BinaryIO]:
-        """Open all files and return them, the newest first. Rotation moves files to higher numbers meanwhile: a file may
-        be found twice then, but none is missed."""
+        """Open all files and return them, the newest first. Rotation moves files to higher numbers meanwhile: a file
+        may be found twice then, but none is missed."""
         found: dict[int, BinaryIO] = {}
         for number in range(self._files):
             with suppress(FileNotFoundError):
