@@ -6,6 +6,7 @@ import fcntl
 import json
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,16 @@ def three(run: Run, service: Daemon) -> Iterator[Callable[[], tuple[int, int]]]:
             manager.delete_queue(f".\\private$\\{name}")
 
 
+@contextmanager
+def heeded(number: int) -> Iterator[None]:
+    """Do not ignore a signal, as processes in the background or under nohup do."""
+    former = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, former)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("command", MOVES, ids=" ".join)
 def test_a_signal_after_a_message_was_sent_waits_until_it_is_removed(
@@ -93,11 +104,8 @@ def test_a_signal_after_a_message_was_sent_waits_until_it_is_removed(
         return identifier
 
     monkeypatch.setattr(MessageQueue, "send", interrupted)
-    former = signal.getsignal(number)
-    try:
+    with heeded(number):
         assert "interrupted" in run(*command, code=code)
-    finally:
-        signal.signal(number, former)
     assert three() == (2, 1)
 
 
@@ -128,11 +136,8 @@ def test_an_interrupted_import_sends_nothing_twice(run: Run, three: Any, monkeyp
             return identifiers
 
         patched.setattr(MessageQueue, "send_many", interrupted)
-        former = signal.getsignal(signal.SIGINT)
-        try:
+        with heeded(signal.SIGINT):
             run("import", "into", "three.jsonl", code=130)
-        finally:
-            signal.signal(signal.SIGINT, former)
     assert three() == (3, 2)
     run("import", "into", "three.jsonl")
     assert three() == (3, 3)
