@@ -182,7 +182,7 @@ def test_a_damaged_record_does_not_fail_the_audit_page_and_is_named(
     path.write_bytes(path.read_bytes().replace(b"\n", b"\n{ poison\n", 1))
     found = list_records.perform(site_of(tmp_path), AuditQuery())
     assert [record.object for record in found.records] == ["b", "a"]
-    assert LEFT_OUT.counts["audit records"] == 1 and "line 2 of" in caplog.text
+    assert LEFT_OUT.counts["audit records"] == 1 and "line 2 from the end of" in caplog.text
 
 
 def test_a_damaged_alarm_does_not_fail_a_list_and_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
