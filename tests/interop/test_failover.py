@@ -66,8 +66,9 @@ class Nodes:
         return int(directory.name.removeprefix("store.epoch-"))
 
     def contents(self) -> dict[str, bytes]:
-        """Return the contents of all files."""
-        return {str(path.relative_to(self.data)): path.read_bytes() for path in self.data.rglob("*") if path.is_file()}
+        """Return the contents of all files, but for the shared memory of SQLite, in which readers leave marks, too."""
+        files = [path for path in self.data.rglob("*") if path.is_file() and not path.name.endswith(".sqlite-shm")]
+        return {str(path.relative_to(self.data)): path.read_bytes() for path in files}
 
     def wake_alone(self, earlier: Daemon) -> int:
         """Resume the earlier daemon while the other one is stopped; returns its exit code."""
