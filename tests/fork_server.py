@@ -186,11 +186,13 @@ def _write(command: Path, address: str, *, is_python: bool) -> None:
 
 
 def _import_daemon() -> None:
-    """Import what `openmsmq serve` imports with any settings."""
-    import openmsmq.cli.root
-    import openmsmq.cli.service
-    import openmsmq.server.daemon
-    import openmsmq.server.web  # noqa: F401
+    """Import what `openmsmq serve` imports with any settings, at its start or later, as far as it is installed."""
+    for name in (
+        "openmsmq.cli.root", "openmsmq.cli.service", "openmsmq.server.daemon", "openmsmq.server.web",
+        "openmsmq.store.ring", "uvloop.loop", "encodings.idna",
+    ):  # fmt: skip
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _import(request: Mapping[str, Any]) -> None:
