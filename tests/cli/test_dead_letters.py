@@ -140,6 +140,19 @@ def test_a_transactional_letter_goes_back_in_one_transaction(run: Run) -> None:
     assert identifier not in listed(run, "xactdeadletter") and len(listed(run, "rejecting")) == 2
 
 
+def test_an_expired_transactional_letter_that_is_returned_expires_again(run: Run) -> None:
+    """Nothing is left of its time, and a message sent with nothing left would never expire."""
+    run("queue", "create", "fleeting", "--transactional")
+    sent(run, "fleeting", "x", "--transaction", "--deadletter", "--ttl", "1")
+    eventually(lambda: meant_for(run, "fleeting"))
+    [before] = meant_for(run, "fleeting")
+    assert "in one transaction" in run("dlq", "return", "--id", before)
+    [after] = eventually(lambda: meant_for(run, "fleeting"))
+    assert after != before
+    assert "returned: 1" in run("dlq", "return", "--id", after, "--ttl", "3600")
+    assert len(listed(run, "fleeting")) == 1
+
+
 def test_messages_of_the_journal_of_a_transactional_queue_are_sent_again(run: Run) -> None:
     run("queue", "create", "booked", "--transactional", "--journal")
     sent(run, "booked", "a", "--transaction")

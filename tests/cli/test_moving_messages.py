@@ -15,11 +15,12 @@ from unittest.mock import Mock
 import pytest
 
 from command_line import at, invoke
-from daemon import Daemon
+from daemon import Daemon, eventually
 from openmsmq.admin.message_json import from_json, to_json
 from openmsmq.cli import selecting
 from openmsmq.client.dead_letters import Forwarding
 from openmsmq.client.sync import MessageQueue
+from openmsmq.model.constants import INFINITE
 from openmsmq.model.errors import RpcConnectionError
 from openmsmq.model.message import Message
 
@@ -117,6 +118,28 @@ def test_transactional_messages_of_a_subqueue_are_moved_in_one_transaction(run: 
     run("msg", "move", "whole", "--all", "--to", "retry")
     assert "in one transaction" in run("msg", "move", "whole;retry", "--all", "--to-queue", "whole-to")
     assert len(run("peek", "whole-to", "--json").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "command", [("copy", "--move", "{}", "{}-to"), ("msg", "move", "{}", "--all", "--to-queue", "{}-to")]
+)
+def test_messages_of_a_transactional_queue_are_moved_with_the_limits_they_were_sent_with(
+    run: Run, service: Daemon, command: tuple[str, ...]
+) -> None:
+    """MS-MQMP, through which they are received in the transaction, tells what is left of the limits."""
+    name = f"limited-{command[0]}"
+    for queue in (name, f"{name}-to"):
+        run("queue", "create", queue, "--transactional")
+    run("send", name, "unlimited", "--transaction")
+    for number in range(3):
+        run("send", name, str(number), "--transaction", "--ttl", "1000", "--reach-ttl", f"{60 + number}")
+    with service.connect() as manager, manager.open(f".\\private$\\{name}", "peek", protocol="qmcomm") as opened:
+        eventually(lambda: min(message.time_to_be_received for message in opened) < 1000)
+    moved = run(*(word.format(name) for word in command))
+    assert "moved" in moved and "4" in moved
+    found = [json.loads(line) for line in run("peek", f"{name}-to", "-n", "9", "--json").splitlines()]
+    limits = [(message["time_to_reach_queue"], message["time_to_be_received"]) for message in found]
+    assert limits == [(INFINITE, INFINITE), (60, 1000), (61, 1000), (62, 1000)]
 
 
 def test_a_queue_that_refuses_plain_messages_says_why(run: Run) -> None:

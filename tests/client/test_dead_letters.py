@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
-from openmsmq.client.dead_letters import COPIED, IN_ONE_TRANSACTION, SENT_THEN_REMOVED, Forwarding, walk
-from openmsmq.model.constants import MessageClass
+from openmsmq.client.dead_letters import COPIED, IN_ONE_TRANSACTION, SENT_THEN_REMOVED, Forwarding, SentLimits, walk
+from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import (
     HResult,
     MessageAlreadyReceived,
@@ -263,3 +264,41 @@ def test_a_walk_skips_and_reports_unreadable_messages_or_ends_at_the_first() -> 
     assert [message.label for _, message in walk(queue, found.append)] == ["a", "b"] and found == [damaged] * 3
     with pytest.raises(UnreadableMessage):
         list(walk(queue))
+
+
+def limited(number: int, reach: int = 60, received: int = 1000) -> Message:
+    return Message(
+        identifier=bytes([number]) * 20, label=str(number), time_to_reach_queue=reach, time_to_be_received=received
+    )
+
+
+def test_limits_as_sent_are_found_although_messages_are_gone_or_unreadable() -> None:
+    queue: Any = MemoryQueue([], limited(1), UnreadableMessage("damaged", 1), limited(3), limited(4, 61, INFINITE))
+    queue.protocol = "remoteread"
+    manager: Any = Mock()
+    manager.open.side_effect = lambda name, access: queue if access == "peek" else None
+    with SentLimits(manager, queue.name, "qmcomm") as limits:
+        for left, sent in (
+            (limited(1, 50, 900), (60, 1000)),
+            (limited(2, 0, 0), (INFINITE, 1)),  # another reader has received it
+            (limited(3, 0, 900), (60, 1000)),
+            (limited(4, 5, INFINITE), (61, INFINITE)),
+            (limited(5, INFINITE, INFINITE), (INFINITE, INFINITE)),
+        ):
+            limits.restore(left)
+            assert (left.time_to_reach_queue, left.time_to_be_received) == sent
+    assert manager.open.call_count == 3  # at the beginning, for the missing message, and after it
+
+
+@pytest.mark.parametrize("protocol", ["qmcomm", "remoteread", None])
+def test_without_a_second_reading_a_message_keeps_what_is_left_of_its_limits(protocol: str | None) -> None:
+    """MS-MQRR tells the limits as sent; some servers lack it, and some callers may not peek."""
+    manager: Any = MagicMock()
+    manager.open.return_value.__enter__.return_value.protocol = protocol
+    if protocol is None:
+        manager.open.side_effect = error_for(HResult.MQ_ERROR_ACCESS_DENIED, "no right to peek")
+    message = limited(1, 0, 0)
+    with SentLimits(manager, TARGET, "remoteread" if protocol == "remoteread" else "qmcomm") as limits:
+        limits.restore(message)
+    expected = (0, 0) if protocol == "remoteread" else (INFINITE, 1)
+    assert (message.time_to_reach_queue, message.time_to_be_received) == expected

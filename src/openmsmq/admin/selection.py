@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from openmsmq.admin import body_text
-from openmsmq.client.dead_letters import is_journal, walk
+from openmsmq.client.dead_letters import SentLimits, is_journal, walk
 from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.sync import Cursor, QueueManager
 from openmsmq.model.errors import MessageAlreadyReceived, MsmqError
@@ -219,10 +219,12 @@ def act(qm: QueueManager, selection: Selection, action: Action) -> Generator[Act
     for name, left in by_queue.items():
         # Cursors of qmcomm can receive in transactions of any server; those of RemoteRead can lock a message.
         together = not is_journal(name) and any(chosen.transactional for chosen in left.values())
-        with qm.open(name, protocol="qmcomm" if together else "auto") as opened:
+        protocol: ProtocolWord = "qmcomm" if together else "auto"
+        with qm.open(name, protocol=protocol) as opened, SentLimits(qm, name, opened.protocol) as limits:
             for cursor, message in walk(opened):
                 known = left.pop(message.id, None)
                 if known is not None:
+                    limits.restore(message)
                     message.lookup_identifier = known.lookup  # MS-MQMP does not transfer it
                     yield _done(known, action, cursor, message)
                 if not left:

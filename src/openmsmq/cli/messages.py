@@ -30,7 +30,7 @@ from openmsmq.cli.numbers import COUNT, LIFETIME, PORT, SECONDS
 from openmsmq.cli.output import echo, json_option, output_file, progress, report
 from openmsmq.cli.remote import is_elsewhere, send_directly
 from openmsmq.cli.showing import show_message, write_body
-from openmsmq.client.dead_letters import Forwarding, name_for_any, sendable, walk
+from openmsmq.client.dead_letters import Forwarding, SentLimits, name_for_any, sendable, walk
 from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.client.pipelining import MessagesNotSent
 from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
@@ -284,12 +284,18 @@ def _move_all(qm: QueueManager, source: str, target: str, wanted: int, transacti
     both = transactional and together
     protocol: ProtocolWord = "qmcomm" if together else "auto"  # as in `selection.act`
     count = 0
-    with qm.open(source, protocol=protocol) as incoming, Forwarding(qm) as forwarding, progress("moving") as bar:
+    with (
+        qm.open(source, protocol=protocol) as incoming,
+        SentLimits(qm, source, incoming.protocol) as limits,
+        Forwarding(qm) as forwarding,
+        progress("moving") as bar,
+    ):
         task = bar.add_task("", total=wanted, rate="")
         started = time.monotonic()
         try:
             with between_messages() as end:
                 for cursor, message in islice(walk(incoming), wanted):
+                    limits.restore(message)
                     try:
                         forwarding.forward(cursor, message, target, both=both, in_transaction=transactional)
                     except MessageAlreadyReceived:

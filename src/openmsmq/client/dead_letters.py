@@ -3,14 +3,14 @@ queue."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
 from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
 from openmsmq.model import names
-from openmsmq.model.constants import MessageClass
+from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import HResult, MessageAlreadyReceived, MsmqError, ReceiveTimeout, UnreadableMessage
 from openmsmq.model.message import Message
 
@@ -26,7 +26,7 @@ COPIED: Final = "copied"
 
 def walk(
     queue: MessageQueue, on_unreadable: Callable[[UnreadableMessage], None] | None = None
-) -> Iterator[tuple[Cursor, Message]]:
+) -> Generator[tuple[Cursor, Message], None, None]:
     """Yield each message with a cursor at its position, which can receive it. Unreadable messages are skipped and
     reported if there is a callback for them; otherwise the first one raises UnreadableMessage."""
     with queue.cursor() as cursor:
@@ -57,6 +57,51 @@ def _next_of(cursor: Cursor) -> Callable[[float | None], Message]:
         return cursor.peek(timeout)
 
     return look
+
+
+class SentLimits:
+    """The time limits with which the messages of a queue were sent, for copies of them. A context manager.
+
+    A receive of MS-MQMP tells the seconds that are left ([MS-MQMP] 2.2.3.2): too few to reach another machine, or 0 in
+    a dead letter, which a sender means as no limit (D-10). So these messages are read through MS-MQRR, too, if the
+    server has it.
+    """
+
+    def __init__(self, qm: QueueManager, queue: str, protocol: str) -> None:
+        """`protocol`: by which the queue is read."""
+        self._qm, self._queue, self._protocol = qm, queue, protocol
+        self._ahead: Iterator[tuple[Cursor, Message]] = iter(())
+        self._opened = ExitStack()
+
+    def __enter__(self) -> SentLimits:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def restore(self, message: Message) -> None:
+        """Give a message its limits. Messages must come in queue order. One that is not found keeps what is left of
+        them, but at least a second to be received."""
+        if self._protocol != "qmcomm" or min(message.time_to_reach_queue, message.time_to_be_received) == INFINITE:
+            return
+        left = message.time_to_reach_queue or INFINITE, message.time_to_be_received or 1
+        # From the message before, then from the first one.
+        found = self._find(message.id) or self._find_from_start(message.id)
+        message.time_to_reach_queue, message.time_to_be_received = found or left
+
+    def _find(self, identifier: str) -> tuple[int, int] | None:
+        for _, message in self._ahead:
+            if message.id == identifier:
+                return message.time_to_reach_queue, message.time_to_be_received
+        return None
+
+    def _find_from_start(self, identifier: str) -> tuple[int, int] | None:
+        self._opened.close()
+        with suppress(MsmqError):  # the caller may not peek
+            opened = self._opened.enter_context(self._qm.open(self._queue, "peek"))
+            if opened.protocol != "qmcomm":
+                self._ahead = self._opened.enter_context(closing(walk(opened, lambda _: None)))
+        return self._find(identifier)
 
 
 def sendable(message: Message) -> Message:

@@ -41,7 +41,8 @@ def kill_some(qm: Any) -> None:
     path = ".\\private$\\rejecting"
     with qm.open(path, "send") as sender, qm.transaction() as transaction:
         for number in range(2):
-            sender.send(f"rejected {number}", label="two", journaling_requested=1, transaction=transaction)
+            properties = {"label": "two", "journaling_requested": 1, "time_to_be_received": 1000}
+            sender.send(f"rejected {number}", transaction=transaction, **properties)
     with qm.open(path, protocol="remoteread") as remote, qm.open(path, protocol="qmcomm") as receiver:
         for message in list(remote):
             with qm.transaction() as transaction:
@@ -80,7 +81,9 @@ def test_dead_letters_are_counted_and_returned(
         assert {(letter.label, letter.error is None) for letter in done} == {("two", True), ("tx", False)}
         assert sorted(m.label for m in dead(qm)) == ["late 0", "late 1", "late 2", "tx"]
         with qm.open(".\\private$\\rejecting", "peek") as opened:
-            assert sorted(m.decode() for m in opened) == ["rejected 0", "rejected 1"]
+            returned = list(opened)
+        assert sorted(m.decode() for m in returned) == ["rejected 0", "rejected 1"]
+        assert {m.time_to_be_received for m in returned} == {1000}  # as they were sent, not what was left
 
         send_back = Forwarding.send_back
 

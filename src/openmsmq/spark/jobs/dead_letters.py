@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, Forwarding, walk
+from openmsmq.client.dead_letters import DEAD_LETTER_QUEUES, Forwarding, SentLimits, walk
+from openmsmq.client.open_queue import ProtocolWord
 from openmsmq.model.errors import MsmqError
 from openmsmq.model.reasons import class_name
 from openmsmq.model.security import sid_text
@@ -108,10 +109,13 @@ def return_to_source(
     done: list[Returned] = []
     with server.connect() as qm, Forwarding(qm) as forwarding:
         for source in {source for source, _ in chosen}:
-            with qm.open(SOURCES[source], protocol="auto" if source == "deadletter" else "qmcomm") as queue:
+            protocol: ProtocolWord = "auto" if source == "deadletter" else "qmcomm"
+            name = SOURCES[source]
+            with qm.open(name, protocol=protocol) as queue, SentLimits(qm, name, queue.protocol) as limits:
                 for cursor, message in walk(queue):
                     letter = chosen.get((source, message.id))
                     if letter is not None:
+                        limits.restore(message)
                         try:
                             forwarding.send_back(cursor, message)
                         except ConnectionError as error:
