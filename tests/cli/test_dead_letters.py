@@ -183,7 +183,7 @@ def test_letters_that_cannot_be_returned_stay_and_the_others_are_returned(run: R
         dying(run, queue, 1)
     run("queue", "delete", "failing", "--yes")
     said = run("dlq", "return", "--reason", "expired-unread", "--meant-for", "ing", code=1)
-    assert "MQ_ERROR_QUEUE_NOT_FOUND" in said and "stay where they are" in said
+    assert "MQ_ERROR_QUEUE_NOT_FOUND" in said and "and stays where it is" in said
     assert len(meant_for(run, "failing")) == 1 and meant_for(run, "living") == []
     assert "deleted: 1" in run("dlq", "purge", "--meant-for", "failing", "--yes")
     assert meant_for(run, "failing") == []

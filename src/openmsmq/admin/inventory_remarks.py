@@ -116,7 +116,7 @@ _CHECKS: Final = (
     ),
     _Check(
         "to do", lambda q: f"{counted(len({s.queue_manager for s in q.senders}), 'queue manager')} sent transactional "
-        f"messages to it, and {counted(sum(s.rejected for s in q.senders), 'rejected message')} are on record"
+        f"messages to it, of which {sum(s.rejected for s in q.senders):,} were rejected"
         if any(s.rejected for s in q.senders) else "",
         "find out why messages arrive out of order or twice before the move",
     ),

@@ -217,9 +217,9 @@ def carry_out(
         if gone:
             echo(f"{counted(gone, 'message')} had been received, or locked, by another reader", err=True)
     if failed:
+        stay = "stays where it is" if len(failed) == 1 else "stay where they are"
         raise click.ClickException(
-            f"{counted(len(failed), 'message')} of {len(done)} could not be {verb} and stay where they are: "
-            f"{failed[0].error}"
+            f"{counted(len(failed), 'message')} of {len(done)} could not be {verb} and {stay}: {failed[0].error}"
         )
 
 
