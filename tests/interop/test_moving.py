@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import openmsmq
+from command_line import at, invoke
 from console.browser import ADMINISTRATOR, PASSWORD, USER
 from daemon import Daemon, eventually
 from interop.moving import Move, connect, moving
@@ -276,6 +277,13 @@ def test_messages_refused_by_the_other_machine_are_kept_here(machines: Move) -> 
     assert bodies(move.new, queue + ";relay") == ["nobody wants me"]
     eventually(lambda: bodies(move.new, r"DIRECT=OS:.\SYSTEM$;DEADXACT") == ["me neither"])
     assert "1 message is still here or in transit" in move.run("forward", "end", "only_here").stderr
+    with connect(move.old) as manager:
+        manager.create_queue(queue)
+    host = move.new.options[move.new.options.index("--listen") + 1]
+    again = invoke("msg", "move", "only_here;relay", "--all", "--host", host, **at(move.new))
+    assert again.code == 0, again
+    move.when("only_here", empty_since=True, unconfirmed=0)
+    assert bodies(move.old, queue) == ["nobody wants me"]
 
 
 def test_a_full_remote_queue_gets_its_messages_when_it_has_space(machines: Move) -> None:

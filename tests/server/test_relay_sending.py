@@ -59,6 +59,7 @@ def test_missing_acknowledgments_are_reported_although_the_clock_was_set_back() 
     sending.now += PATIENCE
     sending.sender._look_for_standstill(0, 0)
     assert "does not say that they arrived" in sending.relay.trouble
+    assert f"openmsmq msg move '{sending.relay.definition.queue};relay' --all" in sending.relay.trouble
 
 
 def test_messages_that_cannot_leave_are_reported_until_one_does() -> None:

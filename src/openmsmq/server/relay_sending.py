@@ -132,7 +132,9 @@ class RelaySender:
                 f"{relay.definition.host} has got {counted(relay.unacknowledged, 'message')} and does not say that "
                 "they arrived: the queue may be missing there, refuse senders that do not log in, or take only signed "
                 "or encrypted messages, or that machine does not find this one by its name "
-                f"{self._manager.machine.computer_name}; its log says which. They are kept in the subqueue {HELD}",
+                f"{self._manager.machine.computer_name}; its log says which. They are kept in the "
+                f"subqueue {HELD}; if they did not arrive, send them again once the cause is gone: openmsmq msg move "
+                f"'{relay.definition.queue};{HELD}' --all",
                 now,
             )  # fmt: skip
 
