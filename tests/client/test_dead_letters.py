@@ -272,22 +272,39 @@ def limited(number: int, reach: int = 60, received: int = 1000) -> Message:
     )
 
 
-def test_limits_as_sent_are_found_although_messages_are_gone_or_unreadable() -> None:
-    queue: Any = MemoryQueue([], limited(1), UnreadableMessage("damaged", 1), limited(3), limited(4, 61, INFINITE))
+def restored(limits: SentLimits, message: Message, lookup: int = 0) -> tuple[int, int]:
+    limits.restore(message, lookup)
+    return message.time_to_reach_queue, message.time_to_be_received
+
+
+def test_limits_as_sent_are_found_in_order_although_messages_are_gone_or_unreadable() -> None:
+    messages = [limited(number) for number in range(3, 200)]
+    unlimited = [limited(200, INFINITE, INFINITE)] * 100
+    queue: Any = MemoryQueue([], limited(1), UnreadableMessage("damaged", 1), *messages, *unlimited, limited(201, 61))
     queue.protocol = "remoteread"
-    manager: Any = Mock()
-    manager.open.side_effect = lambda name, access: queue if access == "peek" else None
+    manager: Any = Mock(open=Mock(return_value=queue))
     with SentLimits(manager, queue.name, "qmcomm") as limits:
-        for left, sent in (
-            (limited(1, 50, 900), (60, 1000)),
-            (limited(2, 0, 0), (INFINITE, 1)),  # another reader has received it
-            (limited(3, 0, 900), (60, 1000)),
-            (limited(4, 5, INFINITE), (61, INFINITE)),
-            (limited(5, INFINITE, INFINITE), (INFINITE, INFINITE)),
-        ):
-            limits.restore(left)
-            assert (left.time_to_reach_queue, left.time_to_be_received) == sent
-    assert manager.open.call_count == 3  # at the beginning, for the missing message, and after it
+        assert restored(limits, limited(1, 50, 900)) == (60, 1000)
+        for _ in range(100):  # another reader has received them
+            assert restored(limits, limited(2, 0, 0)) == (INFINITE, 1)
+        for number in range(3, 200):
+            assert restored(limits, limited(number, 0, 900)) == (60, 1000)
+        assert restored(limits, limited(200, INFINITE, INFINITE)) == (INFINITE, INFINITE)
+        assert restored(limits, limited(201, 5, 900)) == (61, 1000)
+        assert restored(limits, limited(202, 5, 900)) == (5, 900)
+    manager.open.assert_called_once_with(queue.name, "peek")
+
+
+def test_limits_as_sent_are_found_by_lookup_identifier() -> None:
+    opened = MagicMock(protocol="remoteread")
+    opened.__enter__.return_value = opened
+    opened.peek_by_lookup_id.side_effect = {7: limited(1), 9: limited(2, 61)}.__getitem__
+    manager: Any = Mock(open=Mock(return_value=opened))
+    with SentLimits(manager, TARGET, "qmcomm") as limits:
+        assert restored(limits, limited(2, 0, 0), 9) == (61, 1000)
+        assert restored(limits, limited(1, 0, 0), 7) == (60, 1000)
+        opened.peek_by_lookup_id.side_effect = error_for(HResult.MQ_ERROR_MESSAGE_NOT_FOUND, "gone")
+        assert restored(limits, limited(3, 0, 0), 8) == (INFINITE, 1)
 
 
 @pytest.mark.parametrize("protocol", ["qmcomm", "remoteread", None])
@@ -297,8 +314,7 @@ def test_without_a_second_reading_a_message_keeps_what_is_left_of_its_limits(pro
     manager.open.return_value.__enter__.return_value.protocol = protocol
     if protocol is None:
         manager.open.side_effect = error_for(HResult.MQ_ERROR_ACCESS_DENIED, "no right to peek")
-    message = limited(1, 0, 0)
     with SentLimits(manager, TARGET, "remoteread" if protocol == "remoteread" else "qmcomm") as limits:
-        limits.restore(message)
-    expected = (0, 0) if protocol == "remoteread" else (INFINITE, 1)
-    assert (message.time_to_reach_queue, message.time_to_be_received) == expected
+        for lookup in (0, 7):
+            expected = (0, 0) if protocol == "remoteread" else (INFINITE, 1)
+            assert restored(limits, limited(1, 0, 0), lookup) == expected

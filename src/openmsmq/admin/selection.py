@@ -224,7 +224,7 @@ def act(qm: QueueManager, selection: Selection, action: Action) -> Generator[Act
             for cursor, message in walk(opened):
                 known = left.pop(message.id, None)
                 if known is not None:
-                    limits.restore(message)
+                    limits.restore(message, known.lookup)
                     message.lookup_identifier = known.lookup  # MS-MQMP does not transfer it
                     yield _done(known, action, cursor, message)
                 if not left:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 from openmsmq.client.sync import Cursor, MessageQueue, QueueManager
@@ -22,6 +23,8 @@ IN_ONE_TRANSACTION: Final = "in one transaction"
 SENT_THEN_REMOVED: Final = "sent, then removed"
 REMOVED: Final = "removed"
 COPIED: Final = "copied"
+
+_AHEAD: Final = 64  # messages that `SentLimits` reads ahead, in search of one that may be gone
 
 
 def walk(
@@ -70,7 +73,8 @@ class SentLimits:
     def __init__(self, qm: QueueManager, queue: str, protocol: str) -> None:
         """`protocol`: by which the queue is read."""
         self._qm, self._queue, self._protocol = qm, queue, protocol
-        self._ahead: Iterator[tuple[Cursor, Message]] = iter(())
+        self._ahead: Iterator[Message] | None = None
+        self._seen: dict[str, Message] = {}  # with limits and not yet passed, by identifier, in queue order
         self._opened = ExitStack()
 
     def __enter__(self) -> SentLimits:
@@ -79,29 +83,62 @@ class SentLimits:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def restore(self, message: Message) -> None:
-        """Give a message its limits. Messages must come in queue order. One that is not found keeps what is left of
-        them, but at least a second to be received."""
-        if self._protocol != "qmcomm" or min(message.time_to_reach_queue, message.time_to_be_received) == INFINITE:
+    def restore(self, message: Message, lookup: int = 0) -> None:
+        """Give a message its limits. It is found by its lookup identifier; without one, messages must come in queue
+        order. One that is not found keeps what is left of its limits, but at least a second to be received."""
+        if self._protocol != "qmcomm" or not _is_limited(message):
             return
-        left = message.time_to_reach_queue or INFINITE, message.time_to_be_received or 1
-        # From the message before, then from the first one.
-        found = self._find(message.id) or self._find_from_start(message.id)
-        message.time_to_reach_queue, message.time_to_be_received = found or left
+        sent = self._at(lookup) if lookup else self._in_order(message.id)
+        if sent is None:
+            sent = replace(
+                message,
+                time_to_reach_queue=message.time_to_reach_queue or INFINITE,
+                time_to_be_received=message.time_to_be_received or 1,
+            )
+        message.time_to_reach_queue, message.time_to_be_received = sent.time_to_reach_queue, sent.time_to_be_received
 
-    def _find(self, identifier: str) -> tuple[int, int] | None:
-        for _, message in self._ahead:
-            if message.id == identifier:
-                return message.time_to_reach_queue, message.time_to_be_received
+    def _at(self, lookup: int) -> Message | None:
+        if self._other is not None:
+            with suppress(MsmqError):  # another reader has it
+                return self._other.peek_by_lookup_id(lookup)
         return None
 
-    def _find_from_start(self, identifier: str) -> tuple[int, int] | None:
-        self._opened.close()
-        with suppress(MsmqError):  # the caller may not peek
+    def _in_order(self, identifier: str) -> Message | None:
+        if self._ahead is None:
+            self._ahead = self._read()
+        while identifier not in self._seen and len(self._seen) < _AHEAD:
+            message = next(self._ahead, None)
+            if message is None:
+                break
+            self._seen[message.id] = message
+        if identifier not in self._seen:  # another reader has it, or it has arrived since
+            return None
+        while True:
+            first = next(iter(self._seen))
+            message = self._seen.pop(first)
+            if first == identifier:
+                return message
+
+    def _read(self) -> Iterator[Message]:
+        """Yield the messages with limits, without their bodies."""
+        if self._other is not None:
+            with closing(walk(self._other, lambda _: None)) as messages:
+                for _, message in messages:
+                    if _is_limited(message):
+                        yield replace(message, body=b"")
+
+    @cached_property
+    def _other(self) -> MessageQueue | None:
+        """The queue through MS-MQRR; None if the server lacks it or the caller may not peek."""
+        with suppress(MsmqError):
             opened = self._opened.enter_context(self._qm.open(self._queue, "peek"))
             if opened.protocol != "qmcomm":
-                self._ahead = self._opened.enter_context(closing(walk(opened, lambda _: None)))
-        return self._find(identifier)
+                return opened
+        return None
+
+
+def _is_limited(message: Message) -> bool:
+    return min(message.time_to_reach_queue, message.time_to_be_received) != INFINITE
 
 
 def sendable(message: Message) -> Message:

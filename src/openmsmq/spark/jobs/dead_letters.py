@@ -104,6 +104,7 @@ def return_to_source(
         )
         for row in rows
     }
+    lookups = {(row["source"], row["message_id"]): row["lookup_id"] for row in rows}
     if dry_run:
         return list(chosen.values())
     done: list[Returned] = []
@@ -115,7 +116,7 @@ def return_to_source(
                 for cursor, message in walk(queue):
                     letter = chosen.get((source, message.id))
                     if letter is not None:
-                        limits.restore(message)
+                        limits.restore(message, lookups[source, message.id])
                         try:
                             forwarding.send_back(cursor, message)
                         except ConnectionError as error:
