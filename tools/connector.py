@@ -51,11 +51,13 @@ def build(target: Path) -> None:
         command += ["--release", str(RELEASE), "-cp", f"{jars}/*", "-d", directory]
         subprocess.run([*command, *map(str, files)], check=True)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as jar:
+        part = target.with_suffix(".part")  # a jar that an interrupted build left would look complete
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as jar:
             for root, pattern in ((SOURCES / "META-INF", "*"), (Path(directory), "*.class")):
                 for path in sorted(path for path in root.rglob(pattern) if path.is_file()):
                     name = path.relative_to(root.parent if root.name == "META-INF" else root)
                     jar.writestr(zipfile.ZipInfo(str(name), _MOMENT), path.read_bytes())
+        part.replace(target)
 
 
 def main() -> int:
