@@ -88,7 +88,7 @@ class SentLimits:
         order. One that is not found keeps what is left of its limits, but at least a second to be received."""
         if self._protocol != "qmcomm" or not _is_limited(message):
             return
-        sent = self._at(lookup) if lookup else self._in_order(message.id)
+        sent = self._at(lookup) if lookup else self._in_order(message)
         if sent is None:
             sent = replace(
                 message,
@@ -103,21 +103,25 @@ class SentLimits:
                 return self._other.peek_by_lookup_id(lookup)
         return None
 
-    def _in_order(self, identifier: str) -> Message | None:
+    def _in_order(self, wanted: Message) -> Message | None:
         if self._ahead is None:
             self._ahead = self._read()
-        while identifier not in self._seen and len(self._seen) < _AHEAD:
+        while self._seen and self._first.arrival_time < wanted.arrival_time:  # other readers have taken them
+            del self._seen[self._first.id]
+        while wanted.id not in self._seen and len(self._seen) < _AHEAD:
             message = next(self._ahead, None)
             if message is None:
                 break
             self._seen[message.id] = message
-        if identifier not in self._seen:  # another reader has it, or it has arrived since
+        if wanted.id not in self._seen:  # another reader has it, or it has arrived since
             return None
-        while True:
-            first = next(iter(self._seen))
-            message = self._seen.pop(first)
-            if first == identifier:
-                return message
+        while self._first.id != wanted.id:
+            del self._seen[self._first.id]
+        return self._seen.pop(wanted.id)
+
+    @property
+    def _first(self) -> Message:
+        return next(iter(self._seen.values()))
 
     def _read(self) -> Iterator[Message]:
         """Yield the messages with limits, without their bodies."""
