@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import openmsmq
+from command_line import checked
 from daemon import Daemon, eventually, free_port
 from openmsmq.com import Dispatch
 
@@ -16,13 +17,15 @@ HOSTS = ("127.0.75.1", "127.0.75.2")
 
 @contextmanager
 def two_machines(directory: Path) -> Iterator[tuple[Daemon, Daemon, Any, Any]]:
-    """Yield the queue managers ALPHA and BETA, and a client of each."""
+    """Yield the queue managers ALPHA and BETA, and a client of each, once both are in the directory."""
     port = str(free_port(*HOSTS))
-    common = ("--message-port", port, "--peer-message-port", port, "--directory-path", str(directory / "directory"))
+    shared = ("--directory-path", str(directory / "directory"))
+    common = ("--message-port", port, "--peer-message-port", port, *shared)
     peers = ("--peers", f"ALPHA={HOSTS[0]},BETA={HOSTS[1]}")
     alpha = Daemon(directory / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common, *peers)
     beta = Daemon(directory / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common, *peers)
     with alpha, beta, openmsmq.connect(HOSTS[0], alpha.port) as near, openmsmq.connect(HOSTS[1], beta.port) as far:
+        eventually(lambda: all(name in checked("directory", *shared, "machines") for name in ("ALPHA", "BETA")))
         yield alpha, beta, near, far
 
 
