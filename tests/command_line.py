@@ -58,6 +58,12 @@ def checked(*arguments: str, stdin: str = "", **environment: str) -> str:
     return ended.stdout
 
 
+def machines_in(*directory: str) -> str:
+    """Return what `openmsmq directory machines` prints; empty while no daemon has created the directory. A daemon is
+    ready before it is in its directory."""
+    return invoke("directory", *directory, "machines").stdout
+
+
 def add_user(directory: Path, name: str, password: str, *options: str) -> str:
     """`openmsmq user add`; returns the SID it prints."""
     given = ("user", "--data-dir", str(directory), "add", name, "--password-stdin", *options)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import openmsmq
-from command_line import checked
+from command_line import machines_in
 from daemon import Daemon, eventually, free_port
 from openmsmq.com import Dispatch
 
@@ -25,7 +25,7 @@ def two_machines(directory: Path) -> Iterator[tuple[Daemon, Daemon, Any, Any]]:
     alpha = Daemon(directory / "alpha", "--listen", HOSTS[0], "--computer-name", "ALPHA", *common, *peers)
     beta = Daemon(directory / "beta", "--listen", HOSTS[1], "--computer-name", "BETA", *common, *peers)
     with alpha, beta, openmsmq.connect(HOSTS[0], alpha.port) as near, openmsmq.connect(HOSTS[1], beta.port) as far:
-        eventually(lambda: all(name in checked("directory", *shared, "machines") for name in ("ALPHA", "BETA")))
+        eventually(lambda: all(name in machines_in(*shared) for name in ("ALPHA", "BETA")))
         yield alpha, beta, near, far
 
 

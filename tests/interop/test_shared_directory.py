@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from command_line import checked
+from command_line import checked, machines_in
 from daemon import Daemon, eventually
 from openmsmq.com import Dispatch, close_all
 from openmsmq.directory.embedded import EmbeddedDirectory
@@ -63,7 +63,7 @@ def hresult(work: Any, *arguments: Any) -> int:
 
 def test_two_queue_managers_know_each_others_queues_and_names(tmp_path: Path) -> None:
     with daemon(tmp_path, "ONE") as one, daemon(tmp_path, "TWO") as two:
-        eventually(lambda: "TWO" in checked("directory", "--data-dir", str(tmp_path), "machines"))
+        eventually(lambda: "TWO" in machines_in("--data-dir", str(tmp_path)))
         created(one, "ONE\\a", "shared")
         created(two, ".\\b", "shared")
         assert paths(one, Label="shared") == paths(two, Label="SHARED") == ["ONE\\a", "TWO\\b"]
@@ -76,7 +76,7 @@ def test_two_queue_managers_know_each_others_queues_and_names(tmp_path: Path) ->
 
 def test_a_queue_made_for_another_machine_is_there_when_it_is_opened(tmp_path: Path) -> None:
     with daemon(tmp_path, "ONE") as one, daemon(tmp_path, "TWO") as two:
-        eventually(lambda: "TWO" in checked("directory", "--data-dir", str(tmp_path), "machines"))
+        eventually(lambda: "TWO" in machines_in("--data-dir", str(tmp_path)))
         name = created(one, "TWO\\made").FormatName
         with two.connect() as manager:
             for protocol in ("remoteread", "qmcomm"):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import openmsmq
-from command_line import invoke
+from command_line import checked, machines_in
 from daemon import Daemon, eventually, free_port
 from interop.mqqb_peer import Message, Packet, Peer
 from openmsmq.com import Dispatch
@@ -65,9 +65,9 @@ def identifier_of(packet: Packet) -> bytes:
 
 
 def distribution_list(directory: Path) -> str:
-    done = invoke("directory", "--data-dir", str(directory / "data"), "lists", "create", "three", ONE, TWO, HERE)
-    assert done.code == 0, done
-    return done.stdout.strip()
+    given = ("--data-dir", str(directory / "data"))
+    eventually(lambda: machines_in(*given))
+    return checked("directory", *given, "lists", "create", "three", ONE, TWO, HERE).strip()
 
 
 class Applications:

@@ -1,7 +1,6 @@
 """Alarms by e-mail: one mail for all events within a short time.
 
-It runs in a thread of the web process, as webhooks do, so a slow or unavailable mail server blocks nothing. A mail that
-fails `TRIES` times is dropped and logged; the file `alarms.mailed` contains the number of the last event sent.
+It runs in a thread of the web process, as webhooks do, so a slow or unavailable mail server blocks nothing.
 """
 
 from __future__ import annotations
@@ -12,26 +11,22 @@ import smtplib
 import socket
 import ssl
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from openmsmq.admin.alarms import MAILED_FILE, Event, read_alarms
+from openmsmq.admin.alarms import MAILED_FILE, Event
 from openmsmq.admin.deadlines import TimedSocket, connect_by
-from openmsmq.console.webhook import DeliveredEvents, tries
+from openmsmq.console.delivery import AlarmDelivery, EventsRefused
 from openmsmq.model.remedies import for_terminal
-from openmsmq.model.text import counted, printable, time_text
+from openmsmq.model.text import printable, time_text
 
 logger = logging.getLogger(__name__)
 
-TRIES: Final = 5
 GATHER: Final = 30.0  # seconds after the first event in which later events are added to its mail
 _SECONDS: float = 10.0  # time limit of one attempt
-_FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 60.0  # seconds between attempts, increasing exponentially
-_PERIOD: Final = 2.0  # seconds between checks for events
 _MOST: Final = 1 << 20  # bytes of the replies of a mail server
 _LEAST: Final = 0.001  # seconds; a timeout of 0 would make a socket non-blocking
 _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
@@ -43,60 +38,51 @@ class SendMail(Protocol):
     def __call__(self, mail: EmailMessage) -> None: ...
 
 
-@dataclass(slots=True)
 class AlarmMailer:
-    """Sends alarms by e-mail. `machine` is the name of this machine in the mails; `is_served` is as for `Webhook`."""
+    """Sends alarms by e-mail, with `AlarmDelivery`. `machine` is the name of this machine in the mails; `is_served` and
+    `wait` are as for `AlarmDelivery`."""
 
-    data_dir: Path
-    machine: str
-    sender: str
-    recipients: tuple[str, ...]
-    send: SendMail = field(repr=False)
-    is_served: Callable[[], bool] = lambda: True
-    wait: Callable[[float], object] = time.sleep
-    clock: Callable[[], float] = time.time
-    _mailed: DeliveredEvents = field(init=False)
+    def __init__(
+        self, data_dir: Path, machine: str, sender: str, recipients: tuple[str, ...], send: SendMail,
+        is_served: Callable[[], bool] = lambda: True, wait: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._machine, self._sender, self._recipients, self._send_mail = machine, sender, recipients, send
+        self._clock = clock
+        self.delivery: Final = AlarmDelivery(
+            data_dir, "by e-mail", MAILED_FILE, self._gathered, self._send, is_served, wait
+        )
 
-    def __post_init__(self) -> None:
-        self._mailed = DeliveredEvents(self.data_dir, "by e-mail", MAILED_FILE)
+    def _gathered(self, events: Sequence[Event]) -> list[Sequence[Event]]:
+        """Return all events as one batch, none while further ones may join it."""
+        if not events or 0 <= self._clock() - events[0].at < GATHER:  # negative: the clock was set back
+            return []
+        return [events]
 
-    def run(self) -> None:
-        """Deliver events until the process ends."""
-        while True:
-            try:
-                self.deliver()
-            except Exception:  # a failing mail must not stop the thread
-                logger.exception("alarms could not be sent by e-mail")
-            self.wait(_PERIOD)
-
-    def deliver(self) -> None:
-        """Send the events since the last mail, after waiting for further events to join it."""
+    def _send(self, events: Sequence[Event]) -> None:
+        mail = mail_of(events, self._machine, self._sender, self._recipients)
         try:
-            alarms = read_alarms(self.data_dir)
-        except (OSError, ValueError) as error:
-            logger.error("alarms can't be sent by e-mail: %s", error)
-            return
-        due = self._mailed.due(alarms, self.is_served)
-        if not due or 0 <= self.clock() - due[0].at < GATHER:  # negative: the clock was set back
-            return
-        self._deliver(due)
-        self._mailed.note(due[-1].seq, alarms)
-
-    def _deliver(self, events: list[Event]) -> None:
-        mail = mail_of(events, self.machine, self.sender, self.recipients)
-        failure = ""
-        for _ in tries(TRIES, _FIRST_PAUSE, _LONGEST_PAUSE, self.wait):
-            try:
-                self.send(mail)
-            except OSError as error:
-                failure = printable(str(error))
-            else:
-                return
-        about = counted(len(events), "alarm event")
-        logger.error("a mail about %s was not sent after %d tries: %s", about, TRIES, failure)
+            self._send_mail(mail)
+        except smtplib.SMTPRecipientsRefused as error:
+            answers = [f"{recipient}: {code} {_text(text)}" for recipient, (code, text) in error.recipients.items()]
+            raise _failure([code for code, _ in error.recipients.values()], "; ".join(answers)) from None
+        except smtplib.SMTPResponseException as error:
+            raise _failure([error.smtp_code], f"{error.smtp_code} {_text(error.smtp_error)}") from None
+        except OSError as error:
+            raise OSError(printable(str(error)) or type(error).__name__) from None
 
 
-def mail_of(events: list[Event], machine: str, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
+def _failure(codes: Sequence[int], answer: str) -> Exception:
+    """Return the exception for replies of a mail server: 4xx asks to try again later, 5xx is final (RFC 5321, 4.2.1).
+    So with greylisting, the first mail is only accepted after some minutes."""
+    return EventsRefused(answer) if all(500 <= code < 600 for code in codes) else OSError(answer)
+
+
+def _text(reply: bytes | str) -> str:
+    return printable(reply.decode(errors="replace") if isinstance(reply, bytes) else reply)
+
+
+def mail_of(events: Sequence[Event], machine: str, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
     """Return one mail about events: raised alarms first, with their remedies."""
     raised = [event for event in events if event.state == "raised"]
     cleared = [event for event in events if event.state == "cleared"]
@@ -137,7 +123,7 @@ def sending(server: str, tls: str, user: str, password: str, context: ssl.SSLCon
             refused = connection.send_message(mail)
         for recipient, (status, text) in refused.items():  # smtplib raises only if all are refused
             logger.error("the mail server %s refused %s as a recipient of alarms: %d %s",
-                         server, recipient, status, printable(text.decode(errors="replace")))  # fmt: skip
+                         server, recipient, status, _text(text))  # fmt: skip
 
     return send
 

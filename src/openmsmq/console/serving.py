@@ -118,7 +118,7 @@ def _tell_alarms(settings: WebSettings, link: DaemonLink) -> None:
     webhook = Webhook(
         settings.directory, settings.hosts[0], settings.webhook, key, posting(), partial(_is_served, link)
     )
-    Thread(target=webhook.run, name="webhook", daemon=True).start()
+    Thread(target=webhook.delivery.run, name="webhook", daemon=True).start()
 
 
 def _mail_alarms(settings: WebSettings, link: DaemonLink) -> None:
@@ -132,7 +132,7 @@ def _mail_alarms(settings: WebSettings, link: DaemonLink) -> None:
         settings.directory, settings.hosts[0], settings.mail_from, tuple(settings.mail_to),
         send, partial(_is_served, link),
     )  # fmt: skip
-    Thread(target=mailer.run, name="mail", daemon=True).start()
+    Thread(target=mailer.delivery.run, name="mail", daemon=True).start()
 
 
 def _is_served(link: DaemonLink) -> bool:
