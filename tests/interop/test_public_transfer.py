@@ -11,6 +11,7 @@ import openmsmq
 from command_line import machines_in
 from daemon import Daemon, eventually, free_port
 from openmsmq.com import Dispatch
+from openmsmq.model.constants import MessageClass
 
 HOSTS = ("127.0.75.1", "127.0.75.2")
 
@@ -71,3 +72,23 @@ def test_messages_for_a_queue_that_was_just_created_on_another_machine_arrive(tm
             with far.open(f"DIRECT=OS:.\\{name}", "receive") as queue:
                 received = [queue.receive(timeout=20).decode() for _ in range(4)]
             assert sorted(received) == ["a", "a", "b", "b"]
+
+
+def test_acknowledgments_arrive_in_public_queues_that_the_other_machine_has_never_opened(tmp_path: Path) -> None:
+    with two_machines(tmp_path) as (alpha, beta, near, far):
+        far.create_queue(".\\private$\\in")
+        here, there = (created(f"{name}\\acks", HOSTS[0], alpha.mapper_port) for name in ("ALPHA", "BETA"))
+        with near.open("DIRECT=OS:BETA\\private$\\in", "send") as queue:
+            for name in (here, there):
+                queue.send("hello", recoverable=True, acknowledgements_requested=3,
+                           administration_queue_format_name=name)  # fmt: skip
+        with near.open(here) as queue:
+            assert queue.receive(timeout=20).message_class == MessageClass.ACK_REACH_QUEUE
+        with far.open(there) as queue:
+            assert queue.receive(timeout=20).message_class == MessageClass.ACK_REACH_QUEUE
+        beta.kill()
+        beta.start()
+        with openmsmq.connect(HOSTS[1], beta.port) as far, far.open(".\\private$\\in") as queue:
+            assert [queue.receive(timeout=5).decode() for _ in range(2)] == ["hello", "hello"]
+        with near.open(here) as queue:
+            assert queue.receive(timeout=20).message_class == MessageClass.ACK_RECEIVE

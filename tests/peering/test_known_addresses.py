@@ -210,6 +210,19 @@ def test_an_address_is_forgotten_30_days_after_the_last_contact() -> None:
     assert known.of(b"k" * 16) == disk.known().of(b"k" * 16) == "10.0.0.9"
 
 
+def test_an_address_met_before_the_clock_was_set_back_is_forgotten_30_days_after_it() -> None:
+    disk = FakeStore()
+    disk.now += 5000 * DAY
+    known = disk.known()
+    known.met(b"k" * 16, "10.0.0.1")
+    disk.now -= 5000 * DAY
+    for each in (known, disk.known()):
+        assert each.of(b"k" * 16) == "10.0.0.1"
+    disk.now += LIFETIME + DAY
+    known.met(b"k" * 16, "10.0.0.9")
+    assert known.of(b"k" * 16) == "10.0.0.9"
+
+
 def test_the_store_is_written_once_a_day() -> None:
     disk, written = FakeStore(), []
     known = KnownAddresses(disk.definitions, written.append, lambda: disk.now)

@@ -14,12 +14,14 @@ import pytest
 
 from openmsmq.admin.alarm_rules import AlarmRulesFile
 from openmsmq.admin.alarms import Alarms, parse_thresholds, read_alarms
+from openmsmq.model.constants import Access
 from openmsmq.model.histogram import Histogram
 from openmsmq.model.message import Message
-from openmsmq.model.names import parse_format_name
+from openmsmq.model.names import FormatName, PublicFormatName, parse_format_name
 from openmsmq.oletx.manager import EnlistmentRow, TransactionRow
 from openmsmq.oletx.states import EnlistmentState
 from openmsmq.oletx.structures import Partner
+from openmsmq.queueing.locations import QueueLocation
 from openmsmq.queueing.queue import SYSTEM_DEADLETTER
 from openmsmq.relaying.records import RelayDefinition, RelayProgress
 from openmsmq.relaying.relay import Relay
@@ -312,6 +314,21 @@ def test_a_full_event_queue_does_not_stop_alarms(tmp_path: Path, caplog: pytest.
     watch = Watch(tmp_path, queue="DIRECT=OS:.\\private$\\none", disk=1 << 40)
     assert watch.look() == [("raised", "disk", "")]
     assert "alarm_queue" in caplog.text
+
+
+def test_events_go_to_a_public_queue_of_another_machine(tmp_path: Path) -> None:
+    public = PublicFormatName(UUID(int=7))
+    watch = Watch(tmp_path, queue=str(public), disk=1 << 40)
+
+    async def resolve(name: FormatName, access: Access) -> FormatName:
+        watch.world.registry.remember_place(public.guid, QueueLocation("OTHER\\alarms"))
+        return name
+
+    watch.watch = AlarmWatch(
+        watch.world.manager, tmp_path, watch.thresholds, watch.syncs, watch.queue, lambda: watch.now, resolve=resolve
+    )
+    watch.look()
+    assert watch.world.labels(watch.world.registry.outgoing[str(public).lower()]) == ["alarm disk raised"]
 
 
 def test_an_unwritable_directory_does_not_stop_alarms_which_are_saved_later(

@@ -32,7 +32,7 @@ from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import TransactionHeader
 from openmsmq.packet.internal import FinalAckBody
 from openmsmq.packet.message_packet import MessagePacket
-from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER, NameType
+from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER, NameType, QueueName
 from openmsmq.peering.durable import route_of
 from openmsmq.peering.memory import INCOMING_OF_ADDRESS, MOST_INCOMING, Duplicates, Sources, SourceState
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
@@ -452,18 +452,22 @@ class Arrival:
         address = packet.user.queue_manager_address
         return address == NULL_GUID or self._manager.machine.has_identifier(address)
 
-    def unknown_destination(self, packet: UserMessage) -> names.SingleFormatName | None:
-        """Return the name of the destination if it may be a public queue of this machine that is not known here."""
-        destination = packet.user.destination
-        if destination is None or not self._is_local(packet):
-            return None
-        if destination.type is NameType.PUBLIC:
-            name: names.SingleFormatName | None = names.PublicFormatName(UUID(bytes_le=destination.guid))
-        elif destination.type is NameType.DIRECT and "private$" not in destination.direct.lower():
-            name = _named_here(f"DIRECT={destination.direct}", self._manager.machine.identifier)
-        else:
-            return None
-        return None if name is None or self._manager.registry.local_queue(name) is not None else name
+    def unknown_queues(self, packet: UserMessage) -> list[names.SingleFormatName]:
+        """Return the names of the destination and of the administration queue, if they may be public queues of this
+        machine that are not known here."""
+        registry = self._manager.registry
+        destination, administration = packet.user.destination, packet.user.administration
+        found: list[names.SingleFormatName | None] = []
+        if destination is not None and self._is_local(packet):
+            found.append(_named_here(_public_text(destination), self._manager.machine.identifier))
+        if administration is not None and packet.properties.acknowledge:
+            name = _parsed(_public_text(administration))
+            if name is not None and (isinstance(name, names.PublicFormatName) or registry.is_local(name)):
+                found.append(name)
+        return [
+            name for name in found
+            if name is not None and registry.local_queue(name) is None and registry.place_of(name) is None
+        ]  # fmt: skip
 
     def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
         """Return the destination queue on this machine. In a direct format name, only the part after the computer name
@@ -523,18 +527,32 @@ class Arrival:
         return Caller.user(verdict.sender, groups=self._policy.groups_of(verdict.sender))
 
 
-@lru_cache(NAMES_KEPT)
-def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName | None:
-    """Return the name of the destination as a name of this queue manager."""
+def _public_text(name: QueueName) -> str:
+    """Return the format name in a packet if it may be that of a public queue, else an empty text."""
+    if name.type is NameType.PUBLIC and not name.is_distribution_list:
+        return str(names.PublicFormatName(UUID(bytes_le=name.guid)))
+    is_direct = name.type is NameType.DIRECT and "private$" not in name.direct.lower()
+    return f"DIRECT={name.direct}" if is_direct else ""
+
+
+def _parsed(format_name: str) -> names.SingleFormatName | None:
+    """Return a format name of one queue; None for any other text."""
     try:
         name = names.parse_format_name(format_name)
     except IllegalFormatName:
         return None
+    return None if isinstance(name, names.MultipleElementFormatName) else name
+
+
+@lru_cache(NAMES_KEPT)
+def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName | None:
+    """Return the name of the destination as a name of this queue manager."""
+    name = _parsed(format_name)
     if isinstance(name, names.DirectFormatName):
         return None if name.is_http else replace(name, protocol="OS", address=".")
     if isinstance(name, names.PrivateFormatName) and name.guid.bytes_le == NULL_GUID:
         return replace(name, guid=UUID(bytes_le=identifier))
-    return None if isinstance(name, names.MultipleElementFormatName) else name
+    return name
 
 
 def _called(packet: UserMessage) -> str:

@@ -64,7 +64,7 @@ class KnownAddresses:
 
     def of(self, identifier: bytes) -> str | None:
         """Return the address of a queue manager; None if it is unknown."""
-        known = self._known.get(identifier)
+        known = self._latest(identifier)
         if known is None or known.seen < self._seconds() - LIFETIME:
             return None
         return known.address
@@ -73,7 +73,7 @@ class KnownAddresses:
         """Note that a queue manager at this address has sent accepted messages, or gets messages. The first address is
         kept. If the store is full, nothing is stored, and the next contact tries again."""
         now = self._seconds()
-        known = self._known.get(identifier)
+        known = self._latest(identifier)
         if known is not None and known.seen >= now - LIFETIME:
             if known.address != address and not self._follow:
                 return
@@ -95,6 +95,12 @@ class KnownAddresses:
         for each in (*gone, identifier):
             self._forget(each)
         self._keep(identifier, _Known(address, now))
+
+    def _latest(self, identifier: bytes) -> _Known | None:
+        known = self._known.get(identifier)
+        if known is not None:
+            known.seen = min(known.seen, self._seconds())  # the clock may have been set back
+        return known
 
     def _to_forget(self, identifier: bytes, address: str, now: int) -> list[bytes] | None:
         """Return the entries to remove for a new one; None if there is no room."""

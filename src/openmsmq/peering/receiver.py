@@ -46,8 +46,8 @@ class ReceivedOutcome:
 class MessageReceiver:
     """Passes messages to queues (`plain`, `arrival`), and acknowledgments to `sender`. `answers_by` is called with a
     session that delivers transactional messages, so that acknowledgments for its peer are sent on it. `met` is called
-    with identifier and address of a peer from which a message was accepted. `find` returns what a message for a
-    queue that is not known here waits for, or None."""
+    with identifier and address of a peer from which a message was accepted. `find` returns what a message for,
+    or to be acknowledged to, a queue that is not known here waits for, or None."""
 
     def __init__(
         self,
@@ -71,11 +71,10 @@ class MessageReceiver:
         rest = messages[count:]
         if self._find is not None:
             for index, received in enumerate(rest):
-                name = self._arrival.unknown_destination(received.message)
-                look_up = None if name is None else self._find(name)
-                if look_up is not None:
-                    self._judge_all(connection, rest[:index])
-                    return MessagesWaiting(count + index, look_up)
+                for name in self._arrival.unknown_queues(received.message):
+                    if (look_up := self._find(name)) is not None:
+                        self._judge_all(connection, rest[:index])
+                        return MessagesWaiting(count + index, look_up)
         self._judge_all(connection, rest)
         return None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from contextlib import suppress
+from typing import Final, Protocol
 from uuid import UUID
 
 from openmsmq.model import names
@@ -109,6 +110,7 @@ class MessageService:
         self._holding = PendingLookups(protections.arrival.look_up, judge.judge, loop)
         self._server: asyncio.Server | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
+        self._locating: Final[set[asyncio.Task[None]]] = set()
         self._stopped = False
         self._beats = 0
 
@@ -161,6 +163,8 @@ class MessageService:
         self._order_acks.stop()
         if self._reports is not None:
             self._reports.stop()
+        for task in self._locating:
+            task.cancel()
         for destination in list(self._destinations.values()):
             self._dialer.cancel(destination)
         for connection in list(self._serving):
@@ -241,13 +245,26 @@ class MessageService:
         elif target is None:
             machine = self._sender.machine_of(queue.destination, queue.first())
             target = ResolvedTarget(identifier=machine) if machine != NO_GUID else None
-        if target is None:  # a public queue that is not located yet; the directory is queried every minute
-            queue.link = OutgoingState.NEED_VALIDATION
+        if target is None:  # a public queue that is not located yet
+            if queue.link is not OutgoingState.NEED_VALIDATION:
+                queue.link = OutgoingState.NEED_VALIDATION
+                task = self._loop.create_task(self._locate(queue.destination))
+                self._locating.add(task)
+                task.add_done_callback(self._locating.discard)
             return None
         destination = self._destinations.get(target)
         if destination is None:
             destination = self._destinations[target] = Destination(target, ConnectMachine(self._options.ping))
         return destination
+
+    async def _locate(self, name: names.SingleFormatName) -> None:
+        """Ask the directory for the location of a public queue; `_beat` wakes the outgoing queue. If this fails, the
+        directory is asked again within a minute, and the reason is logged then."""
+        if self._options.locate is None or not isinstance(name, names.PublicFormatName):
+            logger.warning("messages for %s wait: this queue manager has no directory", name)
+            return
+        with suppress(MsmqError):
+            await self._options.locate(name)
 
     def _want(self, destination: Destination) -> None:
         """Send messages of a destination, or start connecting to it."""

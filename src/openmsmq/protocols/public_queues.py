@@ -175,28 +175,30 @@ class PublicQueues:
             if error.hresult in AWAY and known:
                 return
             raise
-        if record.machine == self._own:
-            await self._follow(name.guid)
-        else:
-            registry.remember_place(
-                name.guid, QueueLocation(record.path_name, record.base_priority, record.machine.bytes_le)
-            )
+        await self._keep_place(record)
+        if record.machine != self._own:
             await self._learn_keys(record.machine)
+
+    async def _keep_place(self, record: QueueRecord) -> None:
+        """Create a queue of this machine that is not known here yet, or remember on which machine a queue is."""
+        if record.machine == self._own:
+            await self._follow(record.identifier)
+        else:
+            place = QueueLocation(record.path_name, record.base_priority, record.machine.bytes_le)
+            self._manager.registry.remember_place(record.identifier, place)
 
     async def _locate_here(self, look_up: Callable[[DirectoryProvider], Awaitable[QueueRecord]]) -> None:
         """Create a public queue of this machine that another machine has just created in the directory. If this fails,
         there is no such queue."""
         try:
-            record = await self.directory.ask(look_up)
-            if record.machine == self._own:
-                await self._follow(record.identifier)
+            await self._keep_place(await self.directory.ask(look_up))
         except MsmqError as error:
             logger.debug("a public queue was not found in the directory: %s", error)
 
     def find(self, name: names.FormatName) -> Coroutine[Any, Any, None] | None:
         """Return a coroutine that creates a public queue of this machine which another machine has just created in the
-        directory, so that a message for it can be stored; None if `name` was looked up within the last `_PATIENCE`
-        seconds."""
+        directory, so that a message for it, or an acknowledgment, can be stored; None if `name` was looked up within
+        the last `_PATIENCE` seconds."""
         now, key = time.monotonic(), str(name).lower()
         if now - self._sought.get(key, -_PATIENCE) < _PATIENCE:
             return None

@@ -401,6 +401,11 @@ class ChangeSet:
             charged_to = message.source_machine_identifier.hex()
         queues = self._administration_queues(message.administration_queue_format_name, charged_to)
         if not queues:
+            if message.administration_queue_format_name and self._changes.may_warn():
+                logger.info(
+                    "acknowledgment of message %s discarded: its administration queue %s takes none", message.id,
+                    message.administration_queue_format_name,
+                )  # fmt: skip
             return
         positive = message_class in (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
         bare = positive or bool(message.privacy_level)
@@ -432,13 +437,15 @@ class ChangeSet:
 
     def _queue_for_own(self, name: names.SingleFormatName, charged_to: str = "") -> Queue | None:
         """Return the queue for a message of the queue manager itself: a non-transactional application queue of this
-        machine, or an outgoing queue, which is created if needed. None if the name denotes no such queue."""
+        machine, or an outgoing queue, which is created if needed. In that of a public queue, the message waits until
+        the directory has been asked. None if the name denotes no such queue."""
         registry = self._changes.registry
         queue = registry.local_queue(name)
         if queue is not None:
             takes = queue.kind in APPLICATION_QUEUES and not queue.properties.transactional
             return queue if takes else None
-        if registry.is_local(name) or not (can_go_out(name) or registry.place_of(name)):
+        is_public = isinstance(name, names.PublicFormatName) and name.suffix is names.Suffix.NONE
+        if registry.is_local(name) or not (can_go_out(name) or is_public):
             return None
         return self._outgoing(name, charged_to)
 

@@ -10,12 +10,12 @@ import logging
 import shutil
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from openmsmq.admin.alarm_rules import NO_RULES, AlarmRuleError, AlarmRulesFile
 from openmsmq.admin.alarms import (
@@ -35,7 +35,7 @@ from openmsmq.model.errors import MsmqError
 from openmsmq.model.histogram import BUCKETS, Histogram
 from openmsmq.model.left_out import LEFT_OUT
 from openmsmq.model.message import Message
-from openmsmq.model.names import parse_format_name
+from openmsmq.model.names import FormatName, parse_format_name
 from openmsmq.oletx.manager import TransactionRow
 from openmsmq.queueing.authorization import SYSTEM
 from openmsmq.queueing.manager import QueueManager
@@ -52,6 +52,8 @@ _SLICE: Final = 100  # queues per event-loop iteration
 _MOST_READS: Final = 500  # maximum messages read by one check to get their age
 _DEAD_LETTERS: Final = {SYSTEM_DEADLETTER: "deadletter", SYSTEM_DEADXACT: "xactdeadletter"}
 _LOWER_BOUNDS: Final = (0.0, *BUCKETS)
+
+Resolve: TypeAlias = Callable[[FormatName, Access], Awaitable[FormatName]]
 
 
 @dataclass(slots=True)
@@ -73,11 +75,12 @@ class AlarmWatch:
         clock: Callable[[], float] = time.time, is_owner: Callable[[], bool] = lambda: True,
         transactions: Callable[[], Iterable[TransactionRow]] = tuple,
         by_queue: QueueThresholds = MappingProxyType({}), relays: Callable[[], Iterable[Relay]] = tuple,
+        resolve: Resolve | None = None,
     ) -> None:  # fmt: skip
         """`thresholds`: condition -> threshold, 0 for never; `by_queue` has thresholds of single queues. `queue` is the
         format name of the queue that gets events, empty for none. `is_owner` returns whether the store still belongs to
         this daemon: a daemon that was frozen may have lost it, and then saves and sends nothing. `transactions` returns
-        the distributed transactions, `relays` all relays."""
+        the distributed transactions, `relays` all relays. `resolve` looks up a format name in the directory."""
         self._manager: Final = manager
         self._data_dir: Final = data_dir
         self._settings: Final = thresholds, by_queue
@@ -90,6 +93,7 @@ class AlarmWatch:
         self._transactions: Final = transactions
         self._relays: Final = relays
         self._is_owner: Final = is_owner
+        self._resolve: Final = resolve
         self._started = self._checked = clock()
         self._seen_syncs = list(syncs.counts)
         self._deaths: Final[dict[int, deque[tuple[float, int]]]] = {number: deque() for number in _DEAD_LETTERS}
@@ -150,7 +154,7 @@ class AlarmWatch:
                         "them again: %s", error,
                     )  # fmt: skip
                 self._is_unsaved = True
-            self._send([event for event in events if not event.silenced])
+            await self._send([event for event in events if not event.silenced])
         return events
 
     def _begin_again(self) -> None:
@@ -303,15 +307,16 @@ class AlarmWatch:
     # -- notification
     # ---------------------------------------------------------------------------------------------------
 
-    def _send(self, events: list[Event]) -> None:
+    async def _send(self, events: list[Event]) -> None:
         if not self._queue or not events:
             return
         manager = self._manager
         machine = manager.machine.computer_name
         try:
-            descriptor = manager.handles.open_queue(
-                parse_format_name(self._queue), Access.SEND, Share.DENY_NONE, SYSTEM
-            )  # fmt: skip
+            name = parse_format_name(self._queue)
+            if self._resolve is not None:
+                name = await self._resolve(name, Access.SEND)
+            descriptor = manager.handles.open_queue(name, Access.SEND, Share.DENY_NONE, SYSTEM)
             try:
                 for event in events:
                     manager.sending.enqueue(descriptor, _message(event, machine))

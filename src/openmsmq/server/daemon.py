@@ -167,6 +167,7 @@ class Daemon:
             self.configuration.alarm_queue_name, is_owner=self._is_owner,
             transactions=calls.environment.coordinator.transaction_manager.rows,
             by_queue=parse_thresholds(self.configuration.alarm_by_queue), relays=lambda: relays.relays,
+            resolve=calls.environment.public_queues.resolve,
         )  # fmt: skip
         for part in self._parts_of(context, calls, alarms, domain, self._messages, relays):
             await self._parts.start(part)
