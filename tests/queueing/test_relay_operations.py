@@ -71,6 +71,15 @@ def test_the_messages_after_one_that_a_queue_refuses_are_taken(world: World) -> 
     assert world.labels("q") == ["a", "b"]
 
 
+def test_a_message_that_is_over_by_the_clock_here_stays_at_the_other_machine_whose_clock_may_be_behind(
+    world: World,
+) -> None:
+    hours_ago = world.now // 1000 - 7200
+    over = message("over", sent_time=hours_ago, time_to_be_received=3600)
+    assert take_in(world, "q", over, message("b", sent_time=hours_ago)) == ([False, True], ["b"])
+    assert world.labels("q") == ["b"]
+
+
 def test_a_transactional_queue_takes_nothing_after_a_refused_message(world: World) -> None:
     assert take_in(world, "t", message("a", **ONE), message("none"), message("b", **ONE)) == ([True, False], ["a"])
     assert world.labels("t") == ["a"]

@@ -19,6 +19,7 @@ from openmsmq.model.errors import (
 )
 from openmsmq.model.message import Message
 from openmsmq.model.names import DirectFormatName, SingleFormatName
+from openmsmq.model.text import time_text
 from openmsmq.queueing.change_set import ChangeSet
 from openmsmq.queueing.changes import Changes
 from openmsmq.queueing.message_locks import MessageLocks
@@ -28,6 +29,7 @@ from openmsmq.store import Drop, Operation, Put
 
 HELD: Final = "relay"  # subqueue of forwarded messages that are not yet acknowledged
 HELD_PREFIX: Final = b"relay-held/"  # position of the original, by identifier of the forwarded message
+MOST_LATE: Final = 60_000  # milliseconds since the end of its time after which a message is not taken in
 _DROPS: Final = 1000  # records that one change drops
 _HELD: Final = struct.Struct("<IQ")  # number of the subqueue, lookup identifier
 _ARRIVAL: Final = int(Acknowledge.FULL_REACH_QUEUE)
@@ -100,6 +102,13 @@ class RelayOperations:
             check_message(message, size=size)
         except MsmqError as error:
             return error
+        deadline = queue.deadline_of(message)
+        if deadline and self._changes.clock() - deadline > MOST_LATE:
+            return MsmqError(
+                HResult.MQ_ERROR,
+                f"by the clock of this machine its time was over at {time_text(deadline // 1000)}, so it would expire "
+                "at once; if it does not expire at the other machine, the clocks differ",
+            )
         if not change.has_room(queue, size):
             return InsufficientResources(detail=over_quota(queue, self._changes.machine.quota))
         return None
