@@ -17,7 +17,6 @@ from openmsmq.com import Dispatch, close_all
 from openmsmq.queueing.registry import FIRST_QUEUE_NUMBER
 from packets.checker import Kind
 from packets.conversation import Watch
-from packets.known_deviations import EXCUSED
 
 HOSTS = ["127.0.88.1", "127.0.88.2"]
 ALPHA = f"DIRECT=TCP:{HOSTS[0]}\\private$\\"
@@ -58,7 +57,7 @@ class WatchedPair:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedPair]:
-    made = WatchedPair(tmp_path_factory.mktemp("watched"), Watch(EXCUSED))
+    made = WatchedPair(tmp_path_factory.mktemp("watched"), Watch())
     with made.proxy, made.alpha, made.beta:
         with made.connect(0) as alpha, made.connect(1) as beta:
             alpha.create_queue(".\\private$\\admin")

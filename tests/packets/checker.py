@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from packets import headers, names, reports
-from packets.reading import NOTHING, Excused, Header, Reader, Violation
+from packets.reading import Header, Reader, Violation
 
 _FRAME = struct.Struct("<BxH4sI")  # VersionNumber, Flags, Signature, PacketSize
 _INTERNAL, _SESSION = 0x08, 0x10  # bits of Flags
@@ -69,9 +69,9 @@ def size(data: bytes | bytearray) -> int | None:
     return int(wanted) + (16 if flags & (_SESSION | _INTERNAL) == _SESSION else 0)
 
 
-def check(data: bytes, strict: bool = True, excused: Excused = NOTHING) -> Packet:
+def check(data: bytes, strict: bool = True) -> Packet:
     """Parse and check one whole packet. Raises Violation."""
-    reader = Reader(data, strict, excused)
+    reader = Reader(data, strict)
     base = headers.base(reader)
     base.must("PacketSize", size(data) == len(data), f"the size of the packet: {len(data)} bytes are here")
     packet = _internal(reader, base) if base["Flags.IN"] else _message(reader, base)
@@ -189,8 +189,8 @@ def _read_body(packet: Packet, properties: Header, order: bool) -> None:
 class Stream:
     """One direction of a TCP connection."""
 
-    def __init__(self, strict: bool = True, excused: Excused = NOTHING) -> None:
-        self.strict, self.excused = strict, excused
+    def __init__(self, strict: bool = True) -> None:
+        self.strict = strict
         self._buffer = bytearray()
 
     @property
@@ -204,4 +204,4 @@ class Stream:
         while (wanted := size(self._buffer[:16])) is not None and wanted <= len(self._buffer):
             packet = bytes(memoryview(self._buffer)[:wanted])
             del self._buffer[:wanted]
-            yield check(packet, self.strict, self.excused)
+            yield check(packet, self.strict)

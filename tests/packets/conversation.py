@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from packets.checker import Kind, Packet, Stream
 from packets.headers import NULL_GUID
-from packets.reading import NOTHING, Excused, Header, Violation
+from packets.reading import Header, Violation
 
 WINDOW = "MS-MQQB 3.1.7.1"
 COUNTS = 1 << 16  # counts of messages have 16 bits
@@ -98,14 +98,14 @@ class Sent:
 class Watch:
     """Checks all connections of some queue managers and keeps their first violation."""
 
-    def __init__(self, excused: Excused = NOTHING) -> None:
-        self.ledger, self.excused = Ledger(), excused
+    def __init__(self) -> None:
+        self.ledger = Ledger()
         self.seen: Counter[Kind] = Counter()
         self.headers: set[str] = set()  # seen in packets
         self._violation: Violation | None = None
 
     def connection(self) -> Conversation:
-        return Conversation(self.ledger, excused=self.excused)
+        return Conversation(self.ledger)
 
     def feed(self, conversation: Conversation, side: Side, data: bytes) -> None:
         """Check the bytes that a side writes. After the first violation, no more bytes are read."""
@@ -126,9 +126,9 @@ class Watch:
 class Conversation:
     """One connection between two queue managers."""
 
-    def __init__(self, ledger: Ledger | None = None, strict: bool = True, excused: Excused = NOTHING) -> None:
+    def __init__(self, ledger: Ledger | None = None, strict: bool = True) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
-        self.sent = {side: Sent(Stream(strict, excused)) for side in Side}
+        self.sent = {side: Sent(Stream(strict)) for side in Side}
 
     def feed(self, side: Side, data: bytes) -> list[Packet]:
         """Return the packets completed by these bytes from this side. Raises Violation."""

@@ -12,10 +12,6 @@ from typing import Any
 # Struct formats of integers by their width in bytes (little-endian, MS-MQMQ 2.2.18); other fields are byte strings.
 INTEGERS = {1: "<B", 2: "<H", 4: "<I"}
 
-# Rules that a sender is known to break: the field and the rule as in the violation.
-Excused = frozenset[tuple[str, str]]
-NOTHING: Excused = frozenset()
-
 
 class Violation(Exception):
     """Bytes that the specification does not allow.
@@ -32,10 +28,9 @@ class Violation(Exception):
 class Header:
     """The fields of one header. `header["Flags.DQ"]` is a bit field of `Flags`."""
 
-    def __init__(self, section: str, name: str, start: int, excused: Excused = NOTHING) -> None:
+    def __init__(self, section: str, name: str, start: int) -> None:
         self.section, self.name, self.start = section, name, start
         self.end = start
-        self._excused = excused
         self._values: dict[str, Any] = {}
         self._offsets: dict[str, int] = {}
         self._fixed: dict[str, int] = {}
@@ -58,10 +53,8 @@ class Header:
 
     def must(self, field: str, holds: bool, rule: str, section: str | None = None) -> None:
         """Raise Violation unless the rule holds."""
-        if holds:
-            return
-        name = f"{self.name}.{field}"
-        if (name, rule) not in self._excused:
+        if not holds:
+            name = f"{self.name}.{field}"
             raise Violation(section or self.section, name, self._offset(field), self._values[field], rule)
 
     def _offset(self, field: str) -> int:
@@ -103,16 +96,15 @@ def _layout(section: str, name: str, fields: dict[str, int]) -> tuple[struct.Str
 
 
 class Reader:
-    """Reads the bytes of one packet. `strict` also checks SHOULD rules about reserved fields; rules in `excused` are
-    not checked."""
+    """Reads the bytes of one packet. `strict` also checks SHOULD rules about reserved fields."""
 
-    def __init__(self, data: bytes, strict: bool = True, excused: Excused = NOTHING) -> None:
-        self.data, self.strict, self.excused = data, strict, excused
+    def __init__(self, data: bytes, strict: bool = True) -> None:
+        self.data, self.strict = data, strict
         self.position = 0
 
     def header(self, section: str, name: str, fields: dict[str, int]) -> Header:
         """Read the fixed fields of a header that starts here; `fields` are their widths in bytes."""
-        header = Header(section, name, self.position, self.excused)
+        header = Header(section, name, self.position)
         layout, offsets = _LAYOUTS.get((section, name)) or _layout(section, name, fields)
         if self.position + layout.size > len(self.data):
             for field, width in fields.items():

@@ -36,7 +36,6 @@ from openmsmq.store import Store
 from openmsmq.store.committer import Committer
 from openmsmq.transport.routing import Routing
 from packets.conversation import Conversation, Side, Watch
-from packets.known_deviations import EXCUSED
 from store.memory_vfs import MemoryVfs
 
 EPOCH = 1_700_000_000_000  # milliseconds
@@ -238,7 +237,7 @@ class Network:
         self.answering: dict[str, Callable[[bytes, str], list[bytes]]] = {}  # datagrams, by the address asked
         self.partition: frozenset[str] = frozenset()  # addresses on one side
         self.translated: dict[str, str] = {}  # visible address of an address behind a router
-        self.watch = Watch(EXCUSED)
+        self.watch = Watch()
         self._numbers = itertools.count()
         self.loop = Loop(self)
 

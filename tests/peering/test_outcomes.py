@@ -278,6 +278,16 @@ def test_a_message_that_expired_before_arrival_is_refused_by_the_destination(pai
     pair.run(story)
 
 
+def test_acknowledgments_arrive_from_a_machine_whose_clock_is_30_days_behind(pair: Pair) -> None:
+    async def story() -> None:
+        pair.beta.drift = -30 * 86_400_000
+        await pair.alpha.send(PLAIN, [asking()])
+        await settled()
+        assert acknowledgments(pair.alpha) == ["ACK_REACH_QUEUE"]
+
+    pair.run(story)
+
+
 def test_t21_a_future_sending_time_does_not_expire_a_message(pair: Pair) -> None:
     async def story() -> None:
         pair.alpha.drift = 3_600_000

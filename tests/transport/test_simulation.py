@@ -14,7 +14,6 @@ import pytest
 
 from openmsmq.transport import Acknowledged, Closed, CloseReason, Event, MessageReceived, MqqbSession, SessionSettings
 from packets.conversation import Conversation, Side
-from packets.known_deviations import EXCUSED
 from seeds import several
 from transport.peers import ALICE, BOB, message
 
@@ -97,7 +96,7 @@ def simulate(seed: int, cut: bool = True) -> tuple[Manager, Manager]:
             )
             bob.session = MqqbSession.acceptor(SessionSettings(BOB, windows[BOB]), now)
             pipes = [Pipe(bob), Pipe(alice)]
-            conversation = Conversation(excused=EXCUSED)
+            conversation = Conversation()
             budget = int(chance.expovariate(1 / 6_000)) if cuts else -1  # bytes until the connection breaks
         for manager, pipe, side in zip((alice, bob), pipes, Side, strict=False):
             manager.sync(now)

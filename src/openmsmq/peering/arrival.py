@@ -416,7 +416,7 @@ class Arrival:
         body, name = split_final_ack(final_ack)
         message = Message(
             message_class=reason, label=ORDER_LABEL, body=body, destination_queue_format_name=wire_name(name),
-            priority=0, delivery_guarantee=_RECOVERABLE, time_to_reach_queue=self._manager.changes.longest_way,
+            priority=0, delivery_guarantee=_RECOVERABLE,
         )  # fmt: skip
         with storing():
             self._manager.changes.stamp(message)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import names
-from openmsmq.model.constants import MessageClass
+from openmsmq.model.constants import INFINITE, MessageClass
 from openmsmq.model.errors import MessageStorageFailed, MsmqError
 from openmsmq.model.exhaustion import OutOfResources
 from openmsmq.model.lookup_id import lookup_id
@@ -186,6 +186,8 @@ class MessageSender:
         packet = user_message_of(message)
         if packet.user.destination is not None and packet.user.destination.type is NameType.PUBLIC:
             packet.user.queue_manager_address = self.machine_of(queue.destination, None)
+        if message.message_class and message.time_to_reach_queue == self._manager.changes.longest_way:
+            packet.base.time_to_reach_queue = INFINITE  # D-104: it expires here, by the clock of this machine
         if packet.debug is not None and self._report_queue:
             packet.debug = DebugHeader(self._report_queue)
         return packet
