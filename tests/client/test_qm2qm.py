@@ -62,6 +62,15 @@ def test_qm2qm_returns_the_same_message_as_remote_read(qm, queue):
         assert one.peek(0) == other.peek(0)
 
 
+def test_every_protocol_returns_the_certificate_of_a_sender(qm, queue):
+    put(qm, queue, "body", sender_certificate=bytes(2000), extension=b"x")
+    found = []
+    for protocol in ("remoteread", "qm2qm", "qmcomm"):
+        with qm.open(queue, "peek", protocol=protocol) as opened:
+            found.append((opened.peek(0).sender_certificate, opened.peek(0).extension))
+    assert found == [(bytes(2000), b"x")] * 3
+
+
 def test_cursors_and_lookup_identifiers(qm, queue):
     put(qm, queue, "a", "b", "c", correlation_identifier=CORRELATION)
     with qm.open(queue, protocol="qm2qm") as opened:

@@ -54,6 +54,8 @@ def refusal(**values: Any) -> HResult | None:
          HResult.MQ_ERROR_ILLEGAL_FORMATNAME),
         ({"authentication_provider_name": "p" * 1023}, {"authentication_provider_name": "p" * 1024},
          HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
+        ({"authentication_provider_name": "p"}, {"authentication_provider_name": "p\0"},
+         HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
         ({"body_type": 0xFFFFFFFF}, {"body_type": 1 << 32}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
         ({"application_tag": 0}, {"application_tag": -1}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
         ({"priority": 7}, {"priority": 256}, HResult.MQ_ERROR_ILLEGAL_PROPERTY_VALUE),
@@ -121,7 +123,7 @@ def test_every_admitted_message_can_be_encoded_in_every_protocol_and_in_the_stor
     packed = user_message_of(message).pack()
     assert len(packed) <= packed_size(message) and len(packet) > len(packed)
     assert decode_message(encode_message(message), 5) == message
-    sizes = BufferSizes(body=len(message.body), extension=len(message.extension), sender=400, format_name=1024)
+    sizes = BufferSizes(len(message.body), len(message.extension), 400, 1024, 1 << 16, 1 << 16, 1 << 16, 1024)
     assert fill(receive_buffer(0, 0, sizes=sizes), message, 0) == HResult.MQ_OK  # type: ignore[arg-type]
 
 

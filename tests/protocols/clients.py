@@ -245,7 +245,8 @@ class Client:
         self, context: int, action: int = ReceiveAction.RECEIVE, timeout: int = 0, **more: Any
     ) -> Pending:
         uow, cursor = more.pop("uow", None), more.pop("cursor", 0)
-        ptb = receive_buffer(ReceiveAction.RECEIVE, timeout, cursor, uow, BufferSizes(**more))
+        sizes = BufferSizes(**{"certificate": 4096, "key": 512, "signature": 512, "provider": 64} | more)
+        ptb = receive_buffer(ReceiveAction.RECEIVE, timeout, cursor, uow, sizes)
         assert ptb.old.Receive is not None
         ptb.old.Receive.Action = int(action)
         return self.start("rpc_ACReceiveMessageEx", hQMContext=context, ptb=ptb)

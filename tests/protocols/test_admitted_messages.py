@@ -20,7 +20,10 @@ from queueing.world import ALICE
 
 JOURNAL = "DIRECT=OS:.\\private$\\q;JOURNAL"
 DEAD = "DIRECT=OS:.\\SYSTEM$;DEADLETTER"
-ROOM = {"body": 80_000, "extension": 1000, "sender": 1000, "format_name": 1024}
+ROOM = {
+    "body": 80_000, "extension": 1000, "sender": 1000, "format_name": 1024, "certificate": 1 << 16, "key": 1 << 16,
+    "signature": 1 << 16, "provider": 1024,
+}  # fmt: skip
 
 
 def enqueue(server: Server, message: Message) -> bool:

@@ -12,6 +12,7 @@ from openmsmq.client.calls import HARMLESS, REPEATABLE, ClientCall, RetryRule, S
 from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
 from openmsmq.conversion.receive_buffer import (
     MAXIMUM_FORMAT_NAME_BUFFER,
+    TOO_SMALL,
     BufferSizes,
     identifier_of,
     message_from_receive,
@@ -25,14 +26,6 @@ from openmsmq.model.constants import MAXIMUM_LABEL, MAXIMUM_MESSAGE_SIZE, Access
 from openmsmq.model.errors import HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import Message
 
-_TOO_SMALL = frozenset(
-    [
-        HResult.MQ_ERROR_BUFFER_OVERFLOW,
-        HResult.MQ_ERROR_LABEL_BUFFER_TOO_SMALL,
-        HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL,
-        HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL,
-    ]
-)
 # Possible outcomes of a call whose response was lost.
 _SENT = RetryRule(False, "the message may be in the queue; look for it before sending it again")
 _TAKEN = RetryRule(
@@ -143,7 +136,7 @@ class QmcommQueue(OpenQueue):
             used = replace(sizes)
             ptb = receive_buffer(action, timeout, cursor, uow, used)
             response = yield self._read_call(action, ptb, timeout, uow)
-            if response.result not in _TOO_SMALL:
+            if response.result not in TOO_SMALL:
                 behind = action is not advancing and (
                     response.result == HResult.MQ_ERROR_MESSAGE_ALREADY_RECEIVED
                     or (not response.result and outgrown.suffice(response.ptb))

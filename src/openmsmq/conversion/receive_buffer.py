@@ -229,7 +229,7 @@ _REMEMBERED = 64 << 10  # bytes
 
 @dataclass(slots=True)
 class BufferSizes:
-    """Buffer sizes of a read: bytes of body, extension and sender, characters of each format name.
+    """Buffer sizes of a read, in bytes, or characters of the provider's name and of each format name.
 
     Buffers are transferred in both directions, so they start small and grow as needed.
     """
@@ -238,38 +238,52 @@ class BufferSizes:
     extension: int = 0
     sender: int = 68  # the longest SID
     format_name: int = 64
+    certificate: int = 0
+    key: int = 0
+    signature: int = 0
+    provider: int = 1
 
     def suffice(self, ptb: CACTransferBufferV2) -> bool:
         """Whether the message in a filled buffer would have fitted into buffers of these sizes."""
         old, receive = ptb.old, ptb.old.Receive
         assert receive is not None
         names = max(getattr(receive, member.length) or 0 for member in FORMAT_NAMES)
-        return (
-            (old.pBodySize or 0) <= self.body
-            and (old.pMsgExtensionSize or 0) <= self.extension
-            and (old.pulSenderIDLenProp or 0) <= self.sender
-            and names <= self.format_name
+        return names <= self.format_name and all(
+            (getattr(old, member.length) or 0) <= getattr(self, size) for size, member, _ in _GROWING
         )
 
     def remembered(self) -> BufferSizes:
         """Return the sizes for the next read."""
-        return replace(self, body=min(self.body, _REMEMBERED), extension=min(self.extension, _REMEMBERED))
+        kept = {size: min(getattr(self, size), _REMEMBERED) for size in ("body", "extension", "certificate")}
+        return replace(self, **kept)
 
     def enlarge(self, status: int, ptb: CACTransferBufferV2) -> None:
-        """Enlarge the sizes after a buffer was too small, using the lengths that the server returned, if any."""
-        old = ptb.old
-        before = (self.body, self.extension)
-        if status == HResult.MQ_ERROR_BUFFER_OVERFLOW:
-            returned = (old.pBodySize or 0, old.pMsgExtensionSize or 0)
-            self.body = max(self.body, min(returned[0], MAXIMUM_BODY))
-            self.extension = max(self.extension, min(returned[1], MAXIMUM_BODY))
-            if (self.body, self.extension) == before:  # the server returned no lengths
-                self.body = min(2 * self.body, MAXIMUM_BODY)
-                self.extension = min(2 * self.extension + 256, MAXIMUM_BODY)
-        elif status == HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
+        """Enlarge the sizes after a buffer was too small, to the lengths that the server returned. If it returned none
+        that is larger (see deviation D-13), try larger ones."""
+        if status == HResult.MQ_ERROR_FORMATNAME_BUFFER_TOO_SMALL:
             self.format_name = MAXIMUM_FORMAT_NAME_BUFFER
-        elif status == HResult.MQ_ERROR_SENDERID_BUFFER_TOO_SMALL:
-            self.sender = max(self.sender, min(old.pulSenderIDLenProp or 0, 0xFFFF))
+        concerned = [(size, limit) for size, member, limit in _GROWING if member.too_small == status]
+        before = [getattr(self, size) for size, _ in concerned]
+        for size, member, limit in _GROWING:
+            returned: int = getattr(ptb.old, member.length) or 0
+            setattr(self, size, max(getattr(self, size), min(returned, limit)))
+        if before == [getattr(self, size) for size, _ in concerned]:
+            for size, limit in concerned:
+                setattr(self, size, min(2 * getattr(self, size) + 256, limit))
+
+
+#: Size of `BufferSizes`, its member of the buffer, and the largest size.
+_GROWING: tuple[tuple[str, TextMember | BytesMember, int], ...] = (
+    ("body", BYTES[0], MAXIMUM_BODY),
+    ("extension", BYTES[1], MAXIMUM_BODY),
+    ("sender", BYTES[2], 0xFFFF),
+    ("certificate", BYTES[3], MAXIMUM_BODY),
+    ("key", BYTES[4], 0xFFFF),
+    ("signature", BYTES[5], 0xFFFF),
+    ("provider", TEXTS[1], 0xFFFF),
+)
+#: Errors of buffers that can be enlarged. A label always fits.
+TOO_SMALL = frozenset([FORMAT_NAMES[0].too_small, *(member.too_small for _, member, _ in _GROWING)])
 
 
 def receive_buffer(
@@ -292,7 +306,11 @@ def receive_buffer(
     old.ppBody, old.ulBodyBufferSizeInBytes, old.ulAllocBodyBufferInBytes = bytes(sizes.body), sizes.body, sizes.body
     old.ppMsgExtension, old.ulMsgExtensionBufferInBytes = bytes(sizes.extension), sizes.extension
     old.pBodySize = old.pMsgExtensionSize = 0
-    old.ppSenderID, old.uSenderIDLen, old.pulSenderIDLenProp = bytes(sizes.sender), sizes.sender, 0
+    for size, member, _ in _GROWING[2:]:
+        given: int = getattr(sizes, size)
+        setattr(old, member.buffer, bytes(given) if isinstance(member, BytesMember) else "\0" * given)
+        setattr(old, member.size, given)
+        setattr(old, member.length, 0)
     if uow is not None:
         old.pUow = XACTUOW(uow)
     ptb = CACTransferBufferV2(old=old)

@@ -72,11 +72,8 @@ def check_message(message: Message, overhead: int = 0, size: int = 0) -> None:
     signatures = len(m.signature) | len(m.multiple_destination_signature)
     if len(m.sender_identifier) | len(m.symmetric_key) | signatures > MAXIMUM_SECURITY_PART:
         _check_security_parts(m)
-    if m.authentication_provider_name and utf16_units(m.authentication_provider_name) > MAXIMUM_PROVIDER_NAME:
-        raise IllegalPropertyValue(
-            detail=f"the name of the cryptographic provider has {utf16_units(m.authentication_provider_name)} "
-            f"characters, at most {MAXIMUM_PROVIDER_NAME}"
-        )
+    if m.authentication_provider_name:
+        _check_provider(m.authentication_provider_name)
     _check_numbers(m)
     size = (size or m.size) + overhead
     is_small = size <= CLEARLY_SMALL and not m.destination_multi_queue_format_name
@@ -135,6 +132,15 @@ def _check_names(message: Message) -> None:
                 detail=f"the {attribute.replace('_', ' ')} has {units} characters, at most "
                 f"{MAXIMUM_MESSAGE_FORMAT_NAME}: a reader could not ask for it"
             )
+
+
+def _check_provider(name: str) -> None:
+    units = utf16_units(name)
+    if units > MAXIMUM_PROVIDER_NAME or "\0" in name:
+        raise IllegalPropertyValue(
+            detail=f"the name of the cryptographic provider has {units} characters, allowed: at most "
+            f"{MAXIMUM_PROVIDER_NAME}, without NUL, which would end it"
+        )
 
 
 def _check_security_parts(message: Message) -> None:
