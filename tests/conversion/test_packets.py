@@ -226,3 +226,10 @@ def test_what_counts_as_recoverable_is_stored(delivery: int, transaction: int) -
     packet = packet_of(message)
     packet.message.user.delivery = delivery
     assert message_of(packet, tells_level=True).delivery_guarantee == 1
+
+
+@pytest.mark.parametrize("name", [PRIVATE, "PUBLIC=00000000-0000-0000-0000-000000000002"])
+def test_the_name_of_a_journal_does_not_become_the_name_of_its_queue(name: str) -> None:
+    message = Message(response_queue_format_name=f"{name};JOURNAL", administration_queue_format_name=name)
+    found = through_a_packet(message)
+    assert (found.response_queue_format_name, found.administration_queue_format_name) == ("", name)

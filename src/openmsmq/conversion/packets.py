@@ -1,7 +1,8 @@
 """Conversion between Message and UserMessage packet ([MS-MQDMPR] 3.1.7.1.30 to 3.1.7.1.32, [MS-MQRR] 2.2.5).
 
-Values that a packet cannot represent are left out: names of multicast addresses, machines and connectors as
-administration or response queue, and all but the low 20 bits of the number of a transaction.
+Values that a packet cannot represent are left out: names of multicast addresses, machines, connectors and journals
+(other than direct ones) as administration or response queue, and all but the low 20 bits of the number of a
+transaction.
 """
 
 from __future__ import annotations
@@ -284,9 +285,9 @@ def _names(text: str) -> list[QueueName]:
 
 def _queue_name(name: names.SingleFormatName) -> QueueName | None:
     match name:
-        case names.PublicFormatName(guid=guid):
+        case names.PublicFormatName(guid=guid, suffix=names.Suffix.NONE):
             return QueueName(NameType.PUBLIC, guid.bytes_le)
-        case names.PrivateFormatName(guid=guid, number=number):
+        case names.PrivateFormatName(guid=guid, number=number, suffix=names.Suffix.NONE):
             return QueueName(NameType.PRIVATE, guid.bytes_le, number)
         case names.DirectFormatName():
             return QueueName(NameType.DIRECT, direct=name.direct_id)
