@@ -17,7 +17,7 @@ from msrpc.dcom.variant import VT, Variant
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.directory.embedded import EmbeddedDirectory
 from openmsmq.interfaces import mc_mqac as m
-from openmsmq.model.errors import ComError, TransactionSequence
+from openmsmq.model.errors import ComError, IllegalFormatName, TransactionSequence
 from openmsmq.protocols.public_queues import PublicQueues
 
 ASYNCHRONOUS = Variant(VT.BOOL, True)
@@ -150,6 +150,15 @@ def test_a_message_without_destinations_has_empty_destination_objects() -> None:
     message = setup.world.new("Message")
     for member in ("get_ResponseDestination", "get_Destination"):
         assert not getattr(message, member)(setup.context).get_FormatName(setup.context)
+
+
+@pytest.mark.parametrize("name", ["DIRECT=OS:.\\private$\\a\0b", "nonsense"])
+def test_a_response_queue_that_no_reader_could_parse_is_refused(name: str) -> None:
+    setup = QueueObjects()
+    message, destination = setup.world.new("Message"), setup.world.new("Destination")
+    destination.put_FormatName(setup.context, name)
+    with pytest.raises(IllegalFormatName):
+        message.put_ResponseDestination(setup.context, destination)
 
 
 def test_management_keeps_the_name_of_a_queue_that_was_deleted() -> None:

@@ -111,6 +111,7 @@ PROPERTY_RULES = [  # property, good value, bad value or None, may be given on c
     (P.PROPID_Q_QUOTA, 5, -1, True, True),
     (P.PROPID_Q_JOURNAL_QUOTA, INFINITE, INFINITE + 1, True, True),
     (P.PROPID_Q_LABEL, "x" * 124, "x" * 125, True, True),
+    (P.PROPID_Q_LABEL, "a\nb", "a\0b", True, True),
     (P.PROPID_Q_CREATE_TIME, 5, None, False, False),
     (P.PROPID_Q_MODIFY_TIME, 5, None, False, False),
     (P.PROPID_Q_AUTHENTICATE, 1, 2, True, True),

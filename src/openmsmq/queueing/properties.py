@@ -68,7 +68,10 @@ def _is_multicast(value: str) -> bool:
         return False
 
 
-_LABEL = _Rule("label", lambda v: utf16_units(v) <= MAXIMUM_LABEL, f"at most {MAXIMUM_LABEL} characters", True, True)
+_LABEL = _Rule(
+    "label", lambda v: utf16_units(v) <= MAXIMUM_LABEL and "\0" not in v,
+    f"at most {MAXIMUM_LABEL} characters without NUL, which would end it", True, True,
+)  # fmt: skip
 _RULES: dict[int, _Rule] = {
     PropId.PROPID_Q_INSTANCE: _Rule("instance", bool, ""),
     PropId.PROPID_Q_TYPE: _Rule("type", lambda v: len(v) == 16, "a GUID", True, True),

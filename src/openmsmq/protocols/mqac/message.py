@@ -18,6 +18,7 @@ from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.constants import INFINITE, MAXIMUM_MESSAGE_SIZE, MessageClass
 from openmsmq.model.errors import ComError, HResult, IllegalPropertyValue, InsufficientResources, MsmqError
 from openmsmq.model.message import NULL_GUID, NULL_IDENTIFIER, Message
+from openmsmq.model.names import parse_format_name
 from openmsmq.model.security import sid_bytes
 from openmsmq.protection.algorithms import SHA512
 from openmsmq.protection.internal_certificates import InternalCertificate
@@ -526,10 +527,10 @@ def _from_com(name: str, kind: str, value: Any) -> Any:
 
 
 def _format_name(value: Any) -> str:
-    """Return the format name of an MSMQDestination. Raises ComError E_INVALIDARG."""
+    """Return the format name of an MSMQDestination. Raises ComError E_INVALIDARG, IllegalFormatName."""
     if not isinstance(value, MSMQDestination):
         raise ComError(ComResult.E_INVALIDARG, "the argument is not an MSMQDestination of this server")
-    return value.format_name or ""
+    return str(parse_format_name(value.format_name)) if value.format_name else ""
 
 
 def _needs_transaction(descriptor: OpenQueueDescriptor) -> bool:
