@@ -259,6 +259,14 @@ def test_rows_that_were_read_can_be_written_again(plane: Plane) -> None:
     assert plane.table("copy", columns=names) == rows
 
 
+def test_a_written_time_limit_of_0_is_none_as_in_other_sends(plane: Plane) -> None:
+    rows = pa.record_batch({"body": [b"x"], "time_to_be_received": [0], "time_to_reach_queue": [0]})
+    plane.client.finalize("s", 0, [plane.client.stage("s", 0, 0, 0, [rows], default_queue=plane.queue)])
+    plane.send("y", time_to_be_received=0, time_to_reach_queue=0)
+    limits = plane.table(columns=["time_to_be_received", "time_to_reach_queue"])
+    assert limits.to_pylist() == [{"time_to_be_received": None, "time_to_reach_queue": None}] * 2
+
+
 def test_rows_go_to_the_queue_they_name(plane: Plane) -> None:
     plane.create("t1", transactional=True)
     rows = pa.record_batch(

@@ -152,6 +152,8 @@ class RowEncoder:
         columns = {name: batch.column(name) for name in batch.schema.names}
         for name, (field, lowest, highest, default) in _NUMBERS.items():
             fixed[field] = self._numbers(name, columns.get(name), count, lowest, highest, default)
+        for limit in ("time_to_reach_queue", "time_to_be_received"):
+            fixed[limit][fixed[limit] == 0] = INFINITE  # as in a send of MS-MQMP, deviation D-10
         recoverable = columns.get("recoverable")
         if recoverable is not None:
             recoverable = recoverable.fill_null(True).to_numpy(zero_copy_only=False)
