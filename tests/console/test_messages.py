@@ -91,6 +91,12 @@ def test_half_a_surrogate_pair_in_labels_is_replaced(own: FreshDaemon) -> None:
 # -- searching -----------------------------------------------------------------------------------------------------
 
 
+def test_a_message_with_a_queue_for_acknowledgments_gets_them(client: Client, queue: str) -> None:
+    acknowledgments = client.post("/queues", name="acknowledgments")["id"]
+    client.post(f"/queues/{queue}/messages", text="x", administration_queue="acknowledgments")
+    assert [each["message_class"] for each in client.messages(acknowledgments)] == ["ACK_REACH_QUEUE"]
+
+
 def test_messages_are_found_by_label_body_and_identifier(client: Client, queue: str) -> None:
     client.send(queue, "Order 1", "order 2", "refund")
     client.send(queue, "other", text="about ORDER 3")

@@ -142,7 +142,9 @@ class NewMessage(Input, frozen=True):
     ] = None
     time_to_be_received: Annotated[Lifetime | None, doc("Time limit to be received, in seconds; null for none.")] = None
     response_queue: Annotated[QueueNameText, doc("Queue for answers; empty for none.")] = ""
-    administration_queue: Annotated[QueueNameText, doc("Queue for acknowledgments; empty for none.")] = ""
+    administration_queue: Annotated[
+        QueueNameText, doc("Queue for acknowledgments, all of which are requested; empty for none.")
+    ] = ""
     correlation: Annotated[str, Meta(max_length=80, description="Correlation identifier; empty for none.")] = ""
     deadletter: Annotated[bool, doc("Keep a copy as a dead letter if it expires.")] = False
     journal: Annotated[bool, doc("Keep a copy in the journal of the machine.")] = False
@@ -357,6 +359,7 @@ def message_of(given: NewMessage) -> Message:
         "label": given.label, "priority": given.priority, "delivery_guarantee": int(given.recoverable),
         "response_queue_format_name": path_name(given.response_queue),
         "administration_queue_format_name": path_name(given.administration_queue),
+        "acknowledgements_requested": 0x0F if given.administration_queue else 0,
         "journaling_requested": int(given.deadletter) | int(given.journal) << 1,
     }  # fmt: skip
     for name in ("time_to_reach_queue", "time_to_be_received"):
