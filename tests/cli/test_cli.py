@@ -53,6 +53,8 @@ def test_queues_are_created_listed_shown_changed_and_deleted(run):
     assert "exists" in run("queue", "create", "orders", "--dry-run")
     assert "MQ_ERROR_ILLEGAL_QUEUE_PATHNAME" in run("queue", "create", "bad;x", "--dry-run", code=1)
     assert "'neu' -> 'old'" in run("queue", "set", "orders", "label=old", "--dry-run")
+    run("queue", "set", "orders", "type=7d9ccd72-3f1b-4a3c-9d51-0f8a2a5f1e90")
+    assert json.loads(run("queue", "show", "orders", "--json"))["type"] == "7d9ccd72-3f1b-4a3c-9d51-0f8a2a5f1e90"
     run("send", "orders", "x")
     assert "1 message" in run("queue", "purge", "orders", "--dry-run")
     assert "with 1 message," in run("queue", "delete", "orders", "--dry-run")

@@ -55,6 +55,15 @@ def test_a_user_gets_the_right_to_send_and_loses_it(run: Run) -> None:
     assert "allow  Authenticated" in run("queue", "permissions", "orders", user="chief")
 
 
+def test_a_queue_is_shown_without_its_permissions_to_a_user_who_may_not_see_these(run: Run) -> None:
+    run("queue", "create", "seen", "--label", "the label", user="chief")
+    run("queue", "grant", "seen", "alice", "GetQueueProperties", user="chief")
+    run("queue", "revoke", "seen", "everyone", "--yes", user="chief")
+    assert "GetQueuePermissions is missing" in run("queue", "show", "seen", user="alice")
+    shown = json.loads(run("queue", "show", "seen", "--json", user="alice"))
+    assert shown["label"] == "the label" and "dacl" not in shown
+
+
 def test_without_a_domain_a_domain_user_is_a_local_user_and_a_line_says_so(service: Daemon) -> None:
     environment = {**at(service), "OPENMSMQ_PASSWORD": "Secret#1", "OPENMSMQ_DATA_DIR": str(service.directory)}
     checked("queue", "create", "granted", "--user", "chief", **environment)
@@ -79,6 +88,7 @@ def test_a_public_queue_is_created_protected_used_and_deleted_like_a_private_one
     run("queue", "grant", name, "chief", "FullControl", user="chief")
     run("queue", "set", name, "label=old news", user="chief")
     assert "old news" in run("directory", "queues")
+    assert json.loads(run("queue", "show", name, "--json", user="chief"))["label"] == "old news"
     with service.connect(user="chief", password="Secret#1") as manager, manager.open(name, "peek"):
         rows = [json.loads(line) for line in run("queue", "list", "--json", user="chief").splitlines()]
     assert [row["message_count"] for row in rows if row["path_name"].endswith("\\news")] == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import click
 
@@ -18,7 +19,7 @@ from openmsmq.client.arguments import COUNTS
 from openmsmq.client.operations import PROPERTIES
 from openmsmq.client.sync import QueueManager
 from openmsmq.model.constants import INFINITE
-from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.errors import AccessDenied, HResult, MsmqError
 from openmsmq.model.security import SecurityDescriptor
 from openmsmq.model.words import in_words
 
@@ -117,38 +118,53 @@ def _row(name: str, found: dict[str, Any] | Exception, messages: Mapping[str, in
 def show(qm: QueueManager, name: str, as_json: bool) -> None:
     """Show all properties of a queue, including management properties, and its security descriptor.
 
-    Public queues, journals, system queues and outgoing queues have management properties only.
+    Journals, system queues and outgoing queues have management properties only.
     """
     path = path_of(name)
     management = qm.management(path)
-    if not _has_properties(path, management):
+    properties = _properties(qm, path, management)
+    if properties is None:
         if as_json:
             print_json({"management": management})
         else:
             print_table(["property", "value"], management_rows(management))
         return
-    properties = qm.properties(path)
-    descriptor = SecurityDescriptor.parse(qm.security(path))
+    try:
+        descriptor = SecurityDescriptor.parse(qm.security(path))
+    except AccessDenied:
+        descriptor = None
     if as_json:
-        aces = [{"type": a.type, "mask": a.mask, "sid": a.sid} for a in descriptor.dacl or ()]
-        counts = {count: management[count] for count in COUNTS}
-        print_json({**properties, **counts, "owner": descriptor.owner, "dacl": aces, "management": management})
+        guard: dict[str, Any] = {}
+        if descriptor is not None:
+            aces = [{"type": a.type, "mask": a.mask, "sid": a.sid} for a in descriptor.dacl or ()]
+            guard = {"owner": descriptor.owner, "dacl": aces}
+        print_json({**properties, **{count: management[count] for count in COUNTS}, **guard, "management": management})
         return
-    properties = {key: in_words(key, value) for key, value in properties.items()}
     shown = {key: value for key, value in management.items() if key not in properties and value is not None}
-    owner = permissions.name_for(descriptor.owner, {}) if descriptor.owner else "-"
-    rows = [*properties.items(), *management_rows(shown), ("owner", owner)]
-    access = permissions.entries(descriptor, {})
-    rows += [("access", f"{entry.kind} {entry.name} {' '.join(entry.rights)}") for entry in access]
+    rows = [*((key, in_words(key, value)) for key, value in properties.items()), *management_rows(shown)]
+    if descriptor is None:
+        rows += [("access", "not shown: the right GetQueuePermissions is missing")]
+    else:
+        rows += [("owner", permissions.name_for(descriptor.owner, {}) if descriptor.owner else "-")]
+        access = permissions.entries(descriptor, {})
+        rows += [("access", f"{entry.kind} {entry.name} {' '.join(entry.rights)}") for entry in access]
     print_table(["property", "value"], rows)
 
 
-def _has_properties(path: str, management: dict[str, Any]) -> bool:
-    """Return whether the name is that of a private queue object. Journals, system and outgoing queues are not queue
-    objects, and public queues belong to the directory.
-    """
-    is_object = management["location"] == "LOCAL" and management["type"] == "PRIVATE"
-    return is_object and not path.lower().endswith(";journal")
+def _properties(qm: QueueManager, path: str, management: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the properties of a queue object. None for other queues, and for a public queue whose properties the
+    server does not return ([MS-MQMP] 3.1.4.9: of private queues)."""
+    is_object = management["location"] == "LOCAL" and management["type"] in ("PRIVATE", "PUBLIC")
+    if not is_object or path.lower().endswith(";journal"):
+        return None
+    try:
+        return dict(qm.properties(path))
+    except AccessDenied:
+        raise
+    except MsmqError:
+        if management["type"] == "PRIVATE":
+            raise
+        return None
 
 
 @queue.command("set")
@@ -187,4 +203,9 @@ def _assignment(text: str) -> tuple[str, Any]:
             return key, int(value, 0)
         except ValueError:
             raise click.UsageError(f"{text!r}: expected a whole number") from None
+    if key == "type":
+        try:
+            return key, UUID(value)
+        except ValueError:
+            raise click.UsageError(f"{text!r}: expected a UUID") from None
     return key, value
