@@ -116,6 +116,7 @@ def test_transactional_messages_of_a_subqueue_are_moved_in_one_transaction(run: 
         run("queue", "create", name, "--transactional")
     run("send", "whole", "x", "--transaction")
     run("msg", "move", "whole", "--all", "--to", "retry")
+    assert json.loads(run("queue", "show", "whole;retry", "--json"))["management"]["message_count"] == 1
     assert "in one transaction" in run("msg", "move", "whole;retry", "--all", "--to-queue", "whole-to")
     assert len(run("peek", "whole-to", "--json").splitlines()) == 1
 

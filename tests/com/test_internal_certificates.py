@@ -138,7 +138,7 @@ def test_a_message_is_signed_for_its_sender(world: World, level: int) -> None:
     world.message(level).Send(world.opened(SIGNED, 2))
     got = world.received()
     assert (got.Body, got.ReceivedAuthenticationLevel, got.IsAuthenticated) == ("hello", 3, 1)
-    assert got.SenderCertificate == world.certificates()[0]
+    assert (got.SenderCertificate, got.AuthenticationProviderType) == (world.certificates()[0], 1)
 
 
 def test_a_message_for_several_queues_is_signed_with_msmq_3(world: World) -> None:

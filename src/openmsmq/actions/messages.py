@@ -202,8 +202,10 @@ def list_messages(site: ActionSite, given: PageQuery) -> MessagePage:
             if not searches or criteria.matches(message, now):
                 found.append(summary_of(message))
                 size += len(message.body)
-    command = f"openmsmq msg find {quote(row['name'])}{as_text(options_of(given))}" if searches else None
-    return MessagePage(found, following, scanned, command or _command("peek", row))
+    command = _command("peek", row)
+    if searches and row["kind"] != "outgoing":  # `msg find` reads queues of this machine only
+        command = f"openmsmq msg find {quote(row['name'])}{as_text(options_of(given))}"
+    return MessagePage(found, following, scanned, command)
 
 
 def messages_behind(manager: QueueManager, row: Mapping[str, Any], after: int | None) -> Generator[Message, None, None]:

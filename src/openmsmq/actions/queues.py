@@ -503,7 +503,7 @@ def _purging(words: str, text: str) -> ActionCommand:
             lambda would: f"would be purged: {would.queue}, {counted(would.messages, 'message')}",
             lambda would: {"queue": would.queue, "messages": would.messages, "done": False},
         ),
-        question=lambda would: f"Delete {would.messages} messages of {would.queue}?" if would.messages else "",
+        question=lambda would: f"Delete {counted(would.messages, 'message')} of {would.queue}?" if would.messages else "",
         help=text,
     )  # fmt: skip
 
@@ -543,7 +543,7 @@ def purge_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
 
 def _application_queue(site: ActionSite) -> Mapping[str, Any]:
     if site.queue["kind"] not in ("queue", ""):
-        raise ActionRefused(409, f"{site.queue['name']} is a system queue, which cannot be changed or deleted")
+        raise ActionRefused(409, f"{site.queue['name']} is no application queue: it cannot be changed or deleted")
     return site.queue
 
 

@@ -362,7 +362,7 @@ def _export(qm: QueueManager, queue: str, file: Path | None, resume: bool, proto
             output.flush()
             os.fsync(output.fileno())
     known = f"; {skipped} were already in the file" if skipped else ""
-    echo(f"exported {count} messages of {path_of(queue)}{known}", err=True)
+    echo(f"exported {counted(count, 'message')} of {path_of(queue)}{known}", err=True)
 
 
 def _count(qm: QueueManager, path: str) -> int | None:

@@ -118,7 +118,7 @@ def _row(name: str, found: dict[str, Any] | Exception, messages: Mapping[str, in
 def show(qm: QueueManager, name: str, as_json: bool) -> None:
     """Show all properties of a queue, including management properties, and its security descriptor.
 
-    Journals, system queues and outgoing queues have management properties only.
+    Journals, subqueues, system queues and outgoing queues have management properties only.
     """
     path = path_of(name)
     management = qm.management(path)
@@ -155,7 +155,7 @@ def _properties(qm: QueueManager, path: str, management: dict[str, Any]) -> dict
     """Return the properties of a queue object. None for other queues, and for a public queue whose properties the
     server does not return ([MS-MQMP] 3.1.4.9: of private queues)."""
     is_object = management["location"] == "LOCAL" and management["type"] in ("PRIVATE", "PUBLIC")
-    if not is_object or path.lower().endswith(";journal"):
+    if not is_object or ";" in path:  # of a journal or a subqueue
         return None
     try:
         return dict(qm.properties(path))

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
-from openmsmq.conversion.packets import user_message_of
+from openmsmq.conversion.packets import DEFAULT_PROVIDER_TYPE, user_message_of
 from openmsmq.model.admission import check_message
 from openmsmq.model.constants import Delivery
 from openmsmq.model.errors import HResult, IllegalPropertyValue, MsmqError
@@ -105,6 +105,7 @@ class MessageSecurity:
                 message.response_queue_format_name, self._computer_name
             )
         message.sender_certificate, message.default_provider = signer.encoded, True
+        message.authentication_provider_type = DEFAULT_PROVIDER_TYPE
         packet = self._packet(descriptor, message, transactional)
         data = signed_bytes(packet, Version.MSMQ_3 if descriptor.parts else version, message.body)
         message.signature = sign(data, message.hash_algorithm, signer.key)
