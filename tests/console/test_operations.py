@@ -221,7 +221,7 @@ def test_an_outgoing_queue_says_why_it_waits_and_is_paused(client: Client, bob: 
     (found,) = eventually(waiting)
     assert found["explanation"][0].startswith("1 message for")
     assert client.get(f"/queues/{found['id']}/messages", find="x")["command"].startswith("openmsmq outgoing peek ")
-    assert "no application queue" in refused(409, client, "DELETE", f"/queues/{found['id']}", count=1)["detail"]
+    assert "not an application queue" in refused(409, client, "DELETE", f"/queues/{found['id']}", count=1)["detail"]
     refused(403, bob, "POST", f"/outgoing/{found['id']}/pause")
     paused = client.act("POST", f"/outgoing/{found['id']}/pause")
     assert paused["state"] == "ONHOLD" and "paused" in " ".join(paused["explanation"])

@@ -503,7 +503,9 @@ def _purging(words: str, text: str) -> ActionCommand:
             lambda would: f"would be purged: {would.queue}, {counted(would.messages, 'message')}",
             lambda would: {"queue": would.queue, "messages": would.messages, "done": False},
         ),
-        question=lambda would: f"Delete {counted(would.messages, 'message')} of {would.queue}?" if would.messages else "",
+        question=lambda would: (
+            f"Delete {counted(would.messages, 'message')} of {would.queue}?" if would.messages else ""
+        ),
         help=text,
     )  # fmt: skip
 
@@ -543,7 +545,7 @@ def purge_outgoing(site: ActionSite, given: QueueRemoval) -> Removal:
 
 def _application_queue(site: ActionSite) -> Mapping[str, Any]:
     if site.queue["kind"] not in ("queue", ""):
-        raise ActionRefused(409, f"{site.queue['name']} is no application queue: it cannot be changed or deleted")
+        raise ActionRefused(409, f"{site.queue['name']} is not an application queue and cannot be changed or deleted")
     return site.queue
 
 
