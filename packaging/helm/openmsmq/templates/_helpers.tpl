@@ -74,7 +74,7 @@ timeoutSeconds: 10
 {{- end -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.serviceMonitor.tokenSecret.name) (not .Values.settings.allow_anonymous) -}}
-{{- fail "metrics.serviceMonitor.tokenSecret.name is empty, and the figures want a login: make a token by `openmsmq token create --role monitor`, and a secret of it" -}}
+{{- fail "metrics.serviceMonitor.tokenSecret.name is empty, and the figures need a login: create a token with `openmsmq token create --role monitor`, and a secret from it" -}}
 {{- end -}}
 {{- if and .Values.users.administrators (not .Values.users.existingSecret) -}}
 {{- fail "users.administrators are given without users.existingSecret, which has their passwords" -}}
