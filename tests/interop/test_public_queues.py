@@ -170,10 +170,16 @@ def test_an_invalid_query_is_refused(objects: Connection, criteria: dict[str, An
 
 
 def test_text_with_special_characters_is_kept_unchanged(objects: Connection) -> None:
-    for label in ("'; DROP TABLE queue; --", "%", "_", '"', "a\x00b", "é" * 124):
+    for label in ("'; DROP TABLE queue; --", "%", "_", '"', "é" * 124):
         created(objects, Label=label)
         assert len(found(objects, Label=label)) == 1, label
     assert found(objects, Label="no such label") == []
+
+
+def test_a_label_with_a_nul_which_no_client_of_ms_mqmp_could_read_is_refused(objects: Connection) -> None:
+    with pytest.raises(Refused, match="C00E0018.*without NUL"):
+        created(objects, Label="a\x00b")
+    assert found(objects, Label="a\x00b") == found(objects, Label="a") == []
 
 
 def test_a_client_cannot_make_results_itself(objects: Connection) -> None:
@@ -206,7 +212,8 @@ def test_properties_are_written_to_the_directory_and_to_the_queue(here: Daemon, 
         assert caught.value.hresult == HResult.MQ_ERROR_INSUFFICIENT_RESOURCES
         management = manager.management(info.get("FormatName"))
         assert (management["type"], management["location"], management["foreign"]) == ("PUBLIC", "LOCAL", "NO")
-    assert "PUBLIC" in checked("queue", "show", info.get("FormatName"), **at(here))
+    lines = [line.split() for line in checked("queue", "show", info.get("FormatName"), **at(here)).splitlines()]
+    assert ["kind", "PUBLIC"] in lines and ["label", "after"] in lines
 
 
 def test_a_public_queue_is_deleted_with_its_messages(here: Daemon, objects: Connection) -> None:

@@ -141,6 +141,7 @@ def show(qm: QueueManager, name: str, as_json: bool) -> None:
         print_json({**properties, **{count: management[count] for count in COUNTS}, **guard, "management": management})
         return
     shown = {key: value for key, value in management.items() if key not in properties and value is not None}
+    shown = {"kind": management["type"], **shown}  # `type` is the property, a UUID
     rows = [*((key, in_words(key, value)) for key, value in properties.items()), *management_rows(shown)]
     if descriptor is None:
         rows += [("access", "not shown: the right GetQueuePermissions is missing")]
