@@ -177,7 +177,7 @@ def test_text_with_special_characters_is_kept_unchanged(objects: Connection) -> 
 
 
 def test_a_label_with_a_nul_which_no_client_of_ms_mqmp_could_read_is_refused(objects: Connection) -> None:
-    with pytest.raises(Refused, match="C00E0018.*without NUL"):
+    with pytest.raises(Refused, match=r"C00E0018.*without NUL"):
         created(objects, Label="a\x00b")
     assert found(objects, Label="a\x00b") == found(objects, Label="a") == []
 
