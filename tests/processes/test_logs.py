@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable
+
+import pytest
 
 from openmsmq.processes.logs import FORMAT, JsonFormatter, PrintableFormatter, RepetitionFilter
 
@@ -42,14 +45,57 @@ def test_a_record_in_json_is_one_line_with_all_that_it_says():
     assert document["time"].endswith("Z") and len(document["time"]) == len("2026-11-22T22:00:00.000Z")
 
 
-def test_records_of_one_kind_are_bounded_and_what_is_left_out_is_counted():
-    now = [0.0]
-    repetitions = RepetitionFilter(lambda: now[0], most=3, period=10)
-    assert [repetitions.filter(record("queue %s is full", n)) for n in range(5)] == [True] * 3 + [False] * 2
-    assert repetitions.filter(record("queue %s is gone", 1))
-    now[0] = 10.0
-    later = record("queue %s is full", 6)
-    assert repetitions.filter(later)
-    assert later.getMessage() == "queue 6 is full (2 more records like this one were left out)"
+class Repetitions:
+    """A filter with a clock and timers of its own, and what it logs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        self.now = 0.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.logged: list[str] = []
+        self.filter = RepetitionFilter(lambda: self.now, self._later, most, 10)
+        monkeypatch.setattr(logging.getLogger("openmsmq.test"), "handle", self.handle)
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        passes = self.filter.filter(record)
+        if passes:
+            self.logged.append(record.getMessage())
+        return passes
+
+    def log(self, text: str, *arguments: object) -> bool:
+        return self.handle(record(text, *arguments))
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.timers.append((self.now + seconds, call))
+
+    def wait(self, until: float) -> None:
+        self.now = until
+        due = [call for at, call in self.timers if at <= until]
+        self.timers = [(at, call) for at, call in self.timers if at > until]
+        for call in due:
+            call()
+
+
+def test_records_of_one_kind_are_bounded_and_what_is_left_out_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    repetitions = Repetitions(monkeypatch, most=3)
+    assert [repetitions.log("queue %s is full", n) for n in range(6)] == [True] * 3 + [False] * 3
+    assert repetitions.log("queue %s is gone", 1)
     critical = logging.LogRecord("openmsmq.test", logging.CRITICAL, "f", 1, "the store has failed", (), None)
-    assert all(repetitions.filter(critical) for _ in range(10))
+    assert all(repetitions.filter.filter(critical) for _ in range(10))
+    del repetitions.logged[:]
+    repetitions.wait(9.9)
+    assert repetitions.logged == []
+    repetitions.wait(10.0)  # without a later record
+    assert repetitions.logged == ["queue 5 is full (2 more records like this one were left out)"]
+    assert [repetitions.log("queue %s is full", n) for n in range(4)] == [True] * 3 + [False]
+    repetitions.wait(20.0)
+    assert repetitions.logged[-1] == "queue 3 is full"
+
+
+def test_what_is_left_out_is_counted_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    repetitions = Repetitions(monkeypatch, most=1)
+    for n in range(5):
+        repetitions.log("queue %s is full", n)
+    repetitions.filter.tell()
+    assert repetitions.logged == ["queue 0 is full", "queue 4 is full (3 more records like this one were left out)"]
+    repetitions.wait(10.0)
+    assert len(repetitions.logged) == 2
