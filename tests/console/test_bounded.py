@@ -24,7 +24,7 @@ from console.certificate import self_signed
 from daemon import eventually
 from openmsmq.console import application, bounded
 from openmsmq.console.application import Web
-from openmsmq.console.bounded import BoundedProtocol, BoundedServer, RareWarnings
+from openmsmq.console.bounded import BoundedProtocol, BoundedServer
 from openmsmq.console.problems import Problem
 from openmsmq.console.services import Services, WebSettings
 
@@ -193,13 +193,6 @@ def test_without_file_descriptors_accepting_continues_after_a_pause(
         assert b"200" in connection.recv(100)
     [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert "HTTP connections cannot be accepted: [Errno 24] no more" in record.getMessage() and not record.exc_info
-
-
-def test_a_warning_is_logged_once_a_minute() -> None:
-    times = iter((0.0, 1.0, 59.0, 60.0, 61.0, 61.0))
-    warnings = RareWarnings(lambda: next(times))
-    assert [warnings.is_due("refused") for _ in range(5)] == [True, False, False, True, False]
-    assert warnings.is_due("another")
 
 
 # -- the application -----------------------------------------------------------------------------------------------

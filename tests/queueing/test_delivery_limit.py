@@ -67,6 +67,14 @@ def test_at_the_limit_a_message_moves_to_the_poison_subqueue_and_keeps_its_abort
     assert held(world, world.queue("t;poison")) == [("bad", LIMIT)]
 
 
+def test_each_message_that_reaches_the_limit_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    make(world)
+    put(world, "bad", "worse")
+    with caplog.at_level(logging.WARNING):
+        abort_receives(world, 2 * LIMIT)
+    assert caplog.text.count("its receives were aborted 3 times") == 2
+
+
 def test_poison_messages_stay_in_their_subqueue_and_other_subqueues_have_the_limit_too(world: World) -> None:
     make(world)
     put(world, "bad")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
@@ -15,12 +14,12 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from openmsmq.console.limits import ANSWER_BYTES, ANSWER_SECONDS, CONNECTIONS, CONNECTIONS_PER_PEER, HEADERS_SECONDS
+from openmsmq.model.once_a_minute import OnceAMinute
 
 logger = logging.getLogger(__name__)
 
 SWEEP: float = 1.0  # seconds between two checks of all connections
 PAUSE: float = 1.0  # seconds after a failed accept, for example without file descriptors
-_QUIET: Final = 60.0  # seconds between two log lines of the same kind
 
 
 class BoundedProtocol(H11Protocol):
@@ -89,7 +88,7 @@ class BoundedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._tasks: Final[set[asyncio.Task[None]]] = set()
-        self._warnings: Final = RareWarnings(lambda: asyncio.get_running_loop().time())
+        self._warnings: Final = OnceAMinute()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
@@ -129,7 +128,7 @@ class BoundedServer(uvicorn.Server):
                 self._start(self._begin(protocol, connection))
             else:
                 connection.close()
-                if self._warnings.is_due("refused"):
+                if self._warnings.is_due(address[0]):
                     logger.warning("HTTP connection from %s refused: too many are open", address[0])
             await asyncio.sleep(0)  # sock_accept does not yield while connections are waiting
 
@@ -150,20 +149,3 @@ class BoundedServer(uvicorn.Server):
             for connection in list(BoundedProtocol.open_connections):
                 if connection.is_made:
                     connection.check_time(connection.loop.time())
-
-
-class RareWarnings:
-    """Allows each kind of warning once a minute, so that a flood of connections does not fill the log. `clock` returns
-    seconds."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock: Final = clock
-        self._next: Final[dict[str, float]] = {}
-
-    def is_due(self, kind: str) -> bool:
-        """Return whether to log a warning: False if one of this kind was due less than a minute ago."""
-        now = self._clock()
-        if now < self._next.get(kind, -math.inf):
-            return False
-        self._next[kind] = now + _QUIET
-        return True

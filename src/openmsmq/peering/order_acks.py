@@ -67,11 +67,10 @@ class OrderAcks:
                 try:
                     self._send(source, body)
                 except MsmqError as error:  # the next resend triggers another one
-                    if self._manager.changes.may_warn():
-                        logger.warning(
-                            "cannot send an order acknowledgment to %s; it will resend its messages: %s",
-                            source.reply, error,
-                        )  # fmt: skip
+                    logger.warning(
+                        "cannot send an order acknowledgment to %s; it will resend its messages: %s",
+                        source.reply, error,
+                    )  # fmt: skip
             if source.sequence.next_deadline is None:
                 self._sources.due.discard(source)
         self.arm()

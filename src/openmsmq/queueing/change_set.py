@@ -401,7 +401,7 @@ class ChangeSet:
             charged_to = message.source_machine_identifier.hex()
         queues = self._administration_queues(message.administration_queue_format_name, charged_to)
         if not queues:
-            if message.administration_queue_format_name and self._changes.may_warn():
+            if message.administration_queue_format_name and self._changes.may_warn("acknowledgment"):
                 logger.info(
                     "acknowledgment of message %s discarded: its administration queue %s takes none", message.id,
                     message.administration_queue_format_name,
@@ -456,7 +456,7 @@ class ChangeSet:
             return self._changes.outgoing_for(name, charged_to)
         except InsufficientResources as error:
             self._changes.discarded += 1
-            if self._changes.may_warn():
+            if self._changes.may_warn("outgoing"):
                 logger.warning(
                     "acknowledgment for %s discarded (%d in all since the start): %s",
                     name, self._changes.discarded, error,

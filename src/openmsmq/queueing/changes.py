@@ -67,7 +67,7 @@ class Changes:
         self.deaths: dict[int, int] = {}
         self.has_failed = False
         self.refused: dict[tuple[int, str], int] = {}
-        self._warned_at = -1  # seconds of the monotonic clock
+        self._warned: dict[str, int] = {}  # second of the monotonic clock of the last warning, by kind of event
         self._late_until = 0  # latest retry of `expire_later`
         self._staged: dict[int, int] = {}  # bytes by queue number
         self._staged_bytes = 0
@@ -180,7 +180,7 @@ class Changes:
     def note_discarded(self, queue: Queue, message: Message) -> None:
         """Count and log a copy or acknowledgment that was discarded because of a quota."""
         self.discarded += 1
-        if self.may_warn():
+        if self.may_warn("copy"):
             logger.warning(
                 "queue %s is over its quota: discarded a copy of message %s (%d copies and acknowledgments in all "
                 "since the start)", queue.properties.path_name, message.id, self.discarded,
@@ -193,13 +193,13 @@ class Changes:
             key = int(reason), OTHERS
         self.refused[key] = self.refused.get(key, 0) + 1
 
-    def may_warn(self) -> bool:
-        """Whether another warning may be logged about events that other hosts can cause in any number: at most one per
-        second."""
+    def may_warn(self, kind: str) -> bool:
+        """Whether another warning may be logged about events of this kind, of which other hosts can cause thousands in
+        a second: at most one per second."""
         second = self.monotonic() // 1000
-        if second == self._warned_at:
+        if self._warned.get(kind) == second:
             return False
-        self._warned_at = second
+        self._warned[kind] = second
         return True
 
     def note_deaths(self, reasons: list[MessageClass]) -> None:

@@ -159,12 +159,11 @@ class MessageLocks:
             )  # fmt: skip
             return False
         self._changes.poisoned += 1
-        if self._changes.may_warn():
-            logger.warning(
-                "queue %s: message %s (lookup identifier %#x) moved to %s: its receives were aborted %d times "
-                "(delivery_limit=%d; %d such messages since the start)",
-                path_name, message.id, lookup_identifier, where, message.abort_count, limit, self._changes.poisoned,
-            )  # fmt: skip
+        logger.warning(
+            "queue %s: message %s (lookup identifier %#x) moved to %s: its receives were aborted %d times "
+            "(delivery_limit=%d; %d such messages since the start)",
+            path_name, message.id, lookup_identifier, where, message.abort_count, limit, self._changes.poisoned,
+        )  # fmt: skip
         return True
 
     def _place_poison(self, queue: Queue, lookup_identifier: int, message: Message) -> str:
