@@ -226,8 +226,8 @@ def test_a_failing_server_is_retried_until_a_limit(tmp_path: Path, caplog: pytes
         assert len(receiver.got) == TRIES, "there is no attempt after the last one"
 
 
-@pytest.mark.parametrize("answer", [429, 503])
-def test_a_busy_receiver_gets_its_events_later(
+@pytest.mark.parametrize("answer", [302, 401, 404, 429, 503])
+def test_a_receiver_that_is_busy_or_has_another_url_or_key_gets_its_events_later(
     tmp_path: Path, answer: int, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
     alarms = happened(tmp_path, 1)

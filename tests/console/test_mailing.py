@@ -87,7 +87,7 @@ class MailServer:
                     connection = context.wrap_socket(connection, server_side=True)
                     said = connection.makefile("rwb")
                 case "AUTH":
-                    answer("235 in")
+                    answer(self.answers.get("AUTH", "235 in"))
                 case "DATA":
                     answer("354 go")
                     lines = []
@@ -95,8 +95,9 @@ class MailServer:
                         lines.append(part)
                     mail = message_from_bytes(b"".join(lines), policy=policy.default)
                     assert isinstance(mail, EmailMessage)
-                    self.mails.append(mail)
-                    answer("250 kept")
+                    if "." not in self.answers:
+                        self.mails.append(mail)
+                    answer(self.answers.get(".", "250 kept"))
                 case "QUIT":
                     answer(self.answers["QUIT"])
                     connection.close()
@@ -283,9 +284,30 @@ def test_a_mail_that_a_server_refuses_blocks_no_later_one(tmp_path: Path, caplog
     raised(tmp_path, "orders")
     with mail_server(None) as server:
         mailer = mailing(tmp_path, sending(server.address, "none", "", ""))
-        server.answers["mail FROM:<openmsmq@mq1>"] = "550 who?"
+        server.answers["."] = "554 looks like spam"
         assert mailer.deliver() and read_delivered(tmp_path, MAILED_FILE) == 1
-    assert "(oldest raised) were not delivered by e-mail: refused 5 times: 550 who?" in caplog.text
+    assert "(oldest raised) were not delivered by e-mail: refused 5 times: 554 looks like spam" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("command", "reply", "said"),
+    [
+        ("AUTH", "535 wrong password", "535 wrong password"),
+        ("mail FROM:<openmsmq@mq1>", "550 who?", "550 who?"),
+        ("rcpt TO:<night@example.org>", "550 unknown", "night@example.org: 550 unknown"),
+    ],
+)
+def test_a_mail_waits_until_wrong_settings_are_corrected(
+    tmp_path: Path, command: str, reply: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    raised(tmp_path, "orders")
+    with mail_server(None) as server:
+        mailer = mailing(tmp_path, sending(server.address, "none", "night", "secret"))
+        server.answers[command] = reply
+        assert not mailer.deliver() and read_delivered(tmp_path, MAILED_FILE) is None
+        del server.answers[command]
+        assert mailer.deliver() and len(server.mails) == 1
+    assert f"can't be delivered by e-mail, retrying every 60 s: {said}" in caplog.text
 
 
 def test_a_name_of_a_queue_adds_no_header_and_no_line() -> None:

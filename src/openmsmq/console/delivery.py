@@ -1,9 +1,9 @@
 """Delivery of alarms to a receiver outside: which events are due, attempts, and what becomes of events that fail.
 
-Events for a receiver that is unreachable or busy are sent again until it takes them: a failed network raises alarms,
-and also stops their delivery. Events that a receiver refuses `TRIES` times are dropped and logged, so that they do
-not block later ones. A file with the number of the last event that was delivered or dropped prevents duplicates after
-a restart.
+Events for a receiver that is unreachable or busy, or that refuses the settings, are sent again until it takes them: a
+failed network raises alarms, and also stops their delivery. Events whose content a receiver refuses `TRIES` times are
+dropped and logged, so that they do not block later ones. A file with the number of the last event that was delivered or
+dropped prevents duplicates after a restart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PERIOD: Final = 2.0  # seconds between checks for events
 
 
 class EventsRefused(Exception):
-    """The receiver has answered that it does not take the events. The text is its answer."""
+    """The receiver does not take these events. The text is its answer."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class AlarmDelivery:
     """Delivers alarms in one `way` ("by webhook", for the log), in a thread of its own.
 
     `batches` divides the due events into those that are sent together, and may leave some for later. `send` sends a
-    batch; it raises OSError if the receiver was not reached or is busy, and EventsRefused. `name` is the file with the
+    batch; it raises EventsRefused, or OSError if they are to be sent again. `name` is the file with the
     number of the last event. `is_served` returns whether the daemon answers: a frozen daemon may have lost its store to
     another daemon, which then delivers the same alarms.
     """

@@ -65,17 +65,15 @@ class AlarmMailer:
             self._send_mail(mail)
         except smtplib.SMTPRecipientsRefused as error:
             answers = [f"{recipient}: {code} {_text(text)}" for recipient, (code, text) in error.recipients.items()]
-            raise _failure([code for code, _ in error.recipients.values()], "; ".join(answers)) from None
+            raise OSError("; ".join(answers)) from None
         except smtplib.SMTPResponseException as error:
-            raise _failure([error.smtp_code], f"{error.smtp_code} {_text(error.smtp_error)}") from None
+            # A refused login, sender or recipient is corrected in the settings; only the mail itself can be at fault
+            # for good, with a reply 5xx after DATA. 4xx asks to try again later (RFC 5321, 4.2.1), as greylisting does.
+            is_final = isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= 500
+            kind = EventsRefused if is_final else OSError
+            raise kind(f"{error.smtp_code} {_text(error.smtp_error)}") from None
         except OSError as error:
             raise OSError(printable(str(error)) or type(error).__name__) from None
-
-
-def _failure(codes: Sequence[int], answer: str) -> Exception:
-    """Return the exception for replies of a mail server: 4xx asks to try again later, 5xx is final (RFC 5321, 4.2.1).
-    So with greylisting, the first mail is only accepted after some minutes."""
-    return EventsRefused(answer) if all(500 <= code < 600 for code in codes) else OSError(answer)
 
 
 def _text(reply: bytes | str) -> str:

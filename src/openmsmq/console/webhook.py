@@ -24,7 +24,7 @@ from openmsmq.admin.deadlines import TimedSocket, connect_by, seconds_left
 from openmsmq.console.delivery import AlarmDelivery, EventsRefused
 
 _SECONDS: Final = 10.0  # time limit of one attempt
-_BUSY: Final = {408, 425, 429, 502, 503, 504}  # statuses of a receiver, or a proxy before it, that may take it later
+_REFUSED: Final = {400, 413, 415, 422, 500, 501}  # statuses for which the event can be the reason
 SIGNATURE: Final = "X-Openmsmq-Signature"
 
 
@@ -60,10 +60,9 @@ class Webhook:
             status = self._post(self._url, body, headers)
         except http.client.HTTPException as error:
             raise OSError(str(error) or type(error).__name__) from None
-        if status in _BUSY:
-            raise OSError(f"the answer is {status}")
         if not 200 <= status < 300:
-            raise EventsRefused(f"the answer is {status}")
+            kind = EventsRefused if status in _REFUSED else OSError
+            raise kind(f"the answer is {status}")
 
 
 def signature(key: bytes, now: int, body: bytes) -> dict[str, str]:
