@@ -1,12 +1,12 @@
-# Everything runs from .venv; `make setup` makes it, and each target does so by itself.
+# Everything runs from .venv. `make setup` creates it; other targets create it if necessary.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SPARK := $(VENV)/spark
-# What a run tries at random rotates with the date; `make test SEED=20261231` repeats a run.
+# Random tests use the date as the seed; `make test SEED=20261231` repeats a run.
 SEED ?= $(shell date -u +%Y%m%d)
-# Only a test of the night uses schemathesis, and each worker would import it.
+# Only a nightly test uses schemathesis, and each worker would import it.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --hypothesis-seed=$(SEED) \
 	-p no:schemathesis --ignore=tests/console/test_schema.py
 export TEST_SEED := $(SEED)
@@ -28,35 +28,35 @@ $(STAMP): requirements.txt pyproject.toml packaging/msrpc/pyproject.toml packagi
 		--editable packaging/msrpc --editable packaging/client --editable .
 	@touch $@
 
-# Only the pipeline on Spark needs it.
+# Required only for Spark.
 java:
 	@tools/ensure java
 
-# javac, which only building the connector needs.
+# javac, required only to build the connector.
 jdk:
 	@tools/ensure jdk
 
-# Java starts Spark in half the time with it; tests do so again and again.
+# Class data that halves the start time of Spark in tests.
 $(SPARK): $(STAMP) tools/share-classes
 	@$(BIN)/python tools/share-classes $(SPARK) >$(VENV)/spark.log 2>&1 || \
 		echo "tests with Spark take longer: tools/share-classes failed, see $(VENV)/spark.log"
 	@touch $(SPARK)
 
-# The hot half of the queue manager as machine code beside its sources; nothing to do while no source is newer.
+# Compile performance-critical modules to C extensions, if a source is newer.
 compiled: $(STAMP)
 	@tools/ensure headers
 	@$(BIN)/python tools/native.py
 
-# The connector for Spark in Java; nothing to do while no source is newer. Without javac, Spark reads by Python.
+# Build the Java connector for Spark, if a source is newer. Without javac, Spark uses the Python data source.
 connector: $(STAMP)
 	@$(BIN)/python tools/connector.py
 
-# Without it, for work on the sources.
+# Remove the compiled modules, for work on their sources.
 interpreted: $(STAMP)
 	@find src -name '*.so' -delete
 	@$(BIN)/python tools/native.py --generate
 
-# Only tests want it.
+# Required only for tests.
 samba:
 	@tools/ensure samba
 
@@ -67,24 +67,24 @@ domain: $(STAMP)
 	@tools/ensure domain
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-domain.txt || [ -z "$$CI" ]
 
-# Only the tests of the console in a browser want it.
+# Required only for tests of the console in a browser.
 browser: $(STAMP)
 	@tools/ensure browser
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-browser.txt || [ -z "$$CI" ]
 
-# Only the tests of the resource agent want it.
+# Required only for tests of the resource agent.
 curl:
 	@tools/ensure curl
 
-# promtool, with which tests check metrics and alert rules.
+# promtool, which tests use to check metrics and alert rules.
 prometheus:
 	@tools/ensure prometheus
 
-# tshark, with which a test reads captures of all interfaces.
+# tshark, which a test uses to read captures of all interfaces.
 wireshark:
 	@tools/ensure wireshark
 
-# Only tests of the Helm chart and of the examples for container engines want them.
+# Required only for tests of the Helm chart and of the container examples.
 deployments: $(STAMP)
 	@tools/ensure deployments
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-deployments.txt || [ -z "$$CI" ]
@@ -97,7 +97,7 @@ test: java jdk samba curl prometheus wireshark compiled connector $(SPARK)
 demo: java compiled
 	@$(BIN)/python demo
 
-# The long tests in parts, each with its result in docs/proof: tools/prove lists them. All of them take days.
+# Long tests, in parts; results are in docs/proof. `tools/prove` lists the parts. All parts together take days.
 NIGHTLY := java jdk samba nftables domain curl browser prometheus wireshark deployments compiled connector $(SPARK)
 nightly: $(NIGHTLY) fuzzer recorder
 	@$(BIN)/python tools/prove all
@@ -111,17 +111,17 @@ fuzzer: $(STAMP)
 recorder: $(STAMP)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-mutants.txt
 
-# Changes of single places that the tests have to notice; which ones, SEED says.
+# Mutation tests: single operators are changed, and tests must fail. SEED selects the changes.
 MUTANTS ?= 500
 mutants: $(STAMP) recorder
 	@$(BIN)/python tools/mutate --seed $(SEED) --count $(MUTANTS)
 
-# The wheels of msrpc, openmsmq-client and openmsmq, in empty environments of their own.
+# Test the wheels of msrpc, openmsmq-client and openmsmq in separate empty environments.
 wheel-test: $(STAMP)
 	@tools/ensure headers
 	@$(BIN)/python tools/try-wheel
 
-# The site of the documents, in site/.
+# Build the documentation site in site/.
 docs: $(STAMP)
 	@[ -x .venv-docs/bin/mkdocs ] || python3 -m venv .venv-docs
 	@.venv-docs/bin/python -m pip install -qq --disable-pip-version-check -r requirements-docs.txt
@@ -146,7 +146,7 @@ lint: $(STAMP)
 	@$(BIN)/codespell
 	@[ "$$(uname -m)" != x86_64 ] || $(BIN)/shellcheck packaging/ocf/openmsmq tools/ensure
 
-# Compares with rabbitmq-server, redis-server and postgresql where they are installed; BENCH=--quick for a short one.
+# Benchmarks; include rabbitmq-server, redis-server and postgresql if installed. BENCH=--quick runs a short version.
 bench: java jdk compiled connector
 	@$(BIN)/python benchmarks/run.py $(BENCH)
 	@$(BIN)/python benchmarks/curves.py $(filter --quick,$(BENCH))
@@ -155,17 +155,17 @@ bench: java jdk compiled connector
 	@$(BIN)/python benchmarks/bulk.py
 	@$(BIN)/python benchmarks/pipeline.py
 
-# Not part of `test`: it wants root, Debian's mirror, PyPI, half a gigabyte and the ports 1135 and 3103.
+# Not part of `test`: requires root, a Debian mirror, PyPI, 500 MB of disk space, and the ports 1135 and 3103.
 image-test: $(STAMP)
 	@tools/ensure image
 	@$(BIN)/python tools/try-image
 
-# The Debian package, for the Debian of this machine.
+# Build the Debian package for the Debian release of this machine.
 deb:
 	@tools/ensure deb
 	@/usr/bin/python3 tools/make-deb .
 
-# As root: the package is installed in an overlay over this system, of which nothing changes.
+# Requires root. Installs the package in an overlay over this system, which is not changed.
 package-test:
 	@tools/ensure deb lintian
 	@/usr/bin/python3 tools/try-package

@@ -165,7 +165,7 @@ def test_each_object_exists_only_if_enabled() -> None:
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, "set web.enabled and web.tlsSecret"),
         (
             {"web": {"tlsSecret": "tls"}, "metrics": {"serviceMonitor": {"enabled": True}}},
-            "tokenSecret.name is empty, and the figures need a login",
+            "tokenSecret.name is empty, but metrics require a login",
         ),
         ({"users": {"administrators": ["alice"]}}, "without users.existingSecret"),
     ],

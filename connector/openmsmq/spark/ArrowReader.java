@@ -173,7 +173,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
   private void finish(JsonNode end) {
     isFinished = true;
     if (end.has("odd")) {
-      LOGGER.warn("{} of {} messages {}: column text is null or has U+FFFD: their bodies are not what decode={} wants",
+      LOGGER.warn("{} of {} messages {}: column text is null or has U+FFFD, because their bodies do not match decode={}",
           end.get("odd").asLong(), messages, partition.which(), ticket.get("decode").asText());
     }
     end.path("damaged").forEach(key -> damaged.add("0x" + Long.toHexString(key.asLong())));
@@ -185,7 +185,7 @@ final class ArrowReader implements PartitionReader<ColumnarBatch> {
       String what = String.format("%d of %d messages %s are gone since the read was planned%s",
           partition.count() - readable, partition.count(), partition.which(), unreadable);
       if (partition.fails()) {
-        throw new IllegalStateException("DataLoss: " + what + "; failOnDataLoss=false goes on without them");
+        throw new IllegalStateException("DataLoss: " + what + "; with failOnDataLoss=false, the read continues without them");
       }
       LOGGER.warn("{}; failOnDataLoss=false: going on without them", what);
     } else if (!damaged.isEmpty()) {

@@ -153,8 +153,8 @@ final class ArrowWriter implements DataWriter<InternalRow> {
         disconnect();
         if (held == null) { // rows staged by the failed attempt are dropped when its batch ends
           throw new IOException(String.format(
-              "partition %d: %s; more than %d MiB of its rows were sent, which only a new attempt of the task can "
-                  + "repeat (spark.task.maxFailures)", partition, error.getMessage(), HELD_BYTES >> 20), error);
+              "partition %d: %s; more than %d MiB of its rows were already sent, so only a new attempt of the task "
+                  + "can repeat them (spark.task.maxFailures)", partition, error.getMessage(), HELD_BYTES >> 20), error);
         }
         retry.pause(error);
       }

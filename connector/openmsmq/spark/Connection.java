@@ -58,7 +58,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
           seconds(options.getOrDefault("retrySeconds", "60")));
     }
 
-    /** Parses retrySeconds by the rules of the Python source; longer than any query is the same as the longest. */
+    /** Parses retrySeconds like the Python source. Values beyond LONGEST_RETRY are reduced to it. */
     private static long seconds(String text) {
       if (!text.strip().matches("[0-9]+")) {
         throw new IllegalArgumentException(
@@ -77,7 +77,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
       if (credential.startsWith("env:")) {
         String value = System.getenv(credential.substring(4));
         if (value == null) {
-          throw new IllegalArgumentException("credential is " + credential + ", but this process has no such environment variable");
+          throw new IllegalArgumentException("credential is " + credential + ", but this environment variable is not set");
         }
         return value;
       }
@@ -170,7 +170,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
         roots.setCertificateEntry("root" + roots.size(), root);
       }
       if (roots.size() == 0) {
-        throw new CertificateException("it has none");
+        throw new CertificateException("the file contains no certificate");
       }
       TrustManagerFactory trust = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
       trust.init(roots);
@@ -240,7 +240,7 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
   @Override
   public int write(ByteBuffer bytes) throws IOException {
     int count = bytes.remaining();
-    // While rows are written, only an error can arrive. TLS has its own messages, so there, errors are read at the end.
+    // While rows are written, only an error can arrive. TLS has its own records, so with TLS, errors are read at the end.
     if (source == socket && socket.socket().getInputStream().available() > 0) {
       line();
     }

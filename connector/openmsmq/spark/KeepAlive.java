@@ -37,8 +37,8 @@ final class KeepAlive implements AutoCloseable {
     try {
       Planner.ask("renew", a -> a.put("sink", sink).putPOJO("options", options));
     } catch (RuntimeException error) { // the next one may succeed
-      LOGGER.warn("sink {}: a keep-alive failed; without any for stage_time_limit the queue manager drops the rows that "
-          + "are staged: {}", sink, error.getMessage());
+      LOGGER.warn("sink {}: a keep-alive failed; without any for stage_time_limit, the queue manager drops the "
+          + "rows staged by the tasks: {}", sink, error.getMessage());
     }
   }
 

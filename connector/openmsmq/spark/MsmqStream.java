@@ -66,7 +66,7 @@ final class MsmqStream implements MicroBatchStream, SupportsTriggerAvailableNow,
 
   @Override
   public Offset latestOffset() {
-    throw new UnsupportedOperationException("Spark asks with a limit");
+    throw new UnsupportedOperationException("latestOffset requires a limit");
   }
 
   @Override

@@ -80,7 +80,7 @@ final class MsmqTable implements SupportsRead, SupportsWrite {
       String reason = Planner.ask("suits", a -> a.putPOJO("options", options)).asText();
       suits = reason.isEmpty();
       if (!suits) {
-        LOGGER.warn("format msmq: Python workers read, not the connector: {}", reason);
+        LOGGER.warn("format msmq: reading with Python workers instead of the connector: {}", reason);
       }
     }
     return suits;

@@ -28,9 +28,9 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
   private static final Logger LOGGER = LoggerFactory.getLogger(MsmqWrite.class);
 
   /**
-   * Spark's coordinator lets one attempt of a task commit. A batch consists of the stages that the driver names, one per
-   * task, so that a second one does no harm; and while the coordinator has not heard that an attempt failed, it denies
-   * the next one, and that error hides the cause.
+   * Disables Spark's commit coordinator. A batch consists of the stages that the driver names, one per task, so a second
+   * committed attempt is harmless. The coordinator rejects a new attempt until it knows that the last one failed, and
+   * that error hides the cause.
    */
   private static final boolean NEEDS_COORDINATOR = false;
 
@@ -46,7 +46,7 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
 
   @Override
   public WriteBuilder truncate() {
-    return ((SupportsTruncate) python).truncate(); // which refuses
+    return ((SupportsTruncate) python).truncate(); // raises the error
   }
 
   @Override
@@ -73,11 +73,11 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
     if (!found.has("reason")) {
       return new Target(found, streaming ? info.queryId() : "");
     }
-    LOGGER.warn("format msmq: Python workers write, not the connector: {}", found.get("reason").asText());
+    LOGGER.warn("format msmq: writing with Python workers instead of the connector: {}", found.get("reason").asText());
     return null;
   }
 
-  /** Where one write goes, and what makes it visible. */
+  /** Destination of one write, and the actions that make it visible. */
   private final class Target {
     private final JsonNode found;
     private final String query; // identity of a streaming query; empty for a batch write
@@ -91,7 +91,7 @@ final class MsmqWrite implements WriteBuilder, SupportsTruncate, Write {
       keepAlive = new KeepAlive(sink, options);
     }
 
-    /** Return what makes the writers of a batch, and begin to keep its stages alive. */
+    /** Return the factory of a batch's writers, and start to keep its stages alive. */
     private ArrowWriter.Factory begin() {
       keepAlive.start();
       ObjectNode stage = ((ObjectNode) found.get("stage")).deepCopy();

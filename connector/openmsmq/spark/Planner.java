@@ -71,7 +71,7 @@ final class Planner implements AutoCloseable {
       requests.flush();
       String line = answers.readLine();
       if (line == null) {
-        throw new IOException("the planner ended with exit code " + process.waitFor());
+        throw new IOException("planner process ended with exit code " + process.waitFor());
       }
       JsonNode answer = JSON.readTree(line);
       if (answer.has("error")) {
@@ -80,7 +80,7 @@ final class Planner implements AutoCloseable {
       return answer.get("result");
     } catch (IOException error) {
       process.destroy();
-      throw new UncheckedIOException("the planner of format msmq: " + error.getMessage(), error);
+      throw new UncheckedIOException("format msmq: planner: " + error.getMessage(), error);
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
       throw new IllegalStateException(error);

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- /* 40 characters: a pod's labels hold it with a hash behind, and its names with "-external". */ -}}
+{{- /* 40 characters: labels of the pod append a hash, and other names append "-external". */ -}}
 {{- define "openmsmq.fullname" -}}
 {{- $name := include "openmsmq.name" . -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
@@ -33,21 +33,21 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- add 18021 .Values.portOffset -}}
 {{- end -}}
 
-{{- /* The ports of the wire, as a list for containers, services and network policies to choose from. */ -}}
+{{- /* Ports for calls and messages; used by containers, services and network policies. */ -}}
 {{- define "openmsmq.ports" -}}
 - {name: endpoint-mapper, port: {{ add 135 .Values.portOffset }}}
 - {name: messages, port: {{ add 1801 .Values.portOffset }}}
 - {name: qmcomm, port: {{ add 2103 .Values.portOffset }}}
 {{- end -}}
 
-{{- /* Settings of one table in TOML: scalars and lists of text are written there as in JSON. */ -}}
+{{- /* Settings of one TOML table. Scalars and lists of strings have the same syntax in TOML and JSON. */ -}}
 {{- define "openmsmq.toml" -}}
 {{- range $name, $value := . }}
 {{ $name }} = {{ toJson $value }}
 {{- end }}
 {{- end -}}
 
-{{- /* By HTTPS the node asks the pod; without, the server answers on loopback alone, so the probe asks from inside. */ -}}
+{{- /* Without TLS, the HTTP server listens on loopback only, so the probe runs in the container. */ -}}
 {{- define "openmsmq.probe" -}}
 {{- if not .root.Values.web.enabled }}
 tcpSocket: {port: qmcomm}
@@ -66,17 +66,17 @@ timeoutSeconds: 10
 {{- define "openmsmq.validate" -}}
 {{- $web := .Values.web -}}
 {{- if and $web.ingress.enabled (not $web.ingress.host) -}}
-{{- fail "web.ingress.host is empty; allowed: the name by which browsers reach the console" -}}
+{{- fail "web.ingress.host is empty; set the host name that browsers use for the console" -}}
 {{- end -}}
 {{- range $what, $wants := dict "web.ingress.enabled" $web.ingress.enabled "metrics.serviceMonitor.enabled" .Values.metrics.serviceMonitor.enabled -}}
 {{- if and $wants (not (and $web.enabled $web.tlsSecret)) -}}
-{{- fail (printf "%s is true, but nothing outside of the pod reaches the HTTP server: set web.enabled and web.tlsSecret" $what) -}}
+{{- fail (printf "%s is true, but the HTTP server is not reachable from outside the pod; set web.enabled and web.tlsSecret" $what) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.serviceMonitor.tokenSecret.name) (not .Values.settings.allow_anonymous) -}}
-{{- fail "metrics.serviceMonitor.tokenSecret.name is empty, and the figures need a login: create a token with `openmsmq token create --role monitor`, and a secret from it" -}}
+{{- fail "metrics.serviceMonitor.tokenSecret.name is empty, but metrics require a login; create a token with `openmsmq token create --role monitor` and put it into a secret" -}}
 {{- end -}}
 {{- if and .Values.users.administrators (not .Values.users.existingSecret) -}}
-{{- fail "users.administrators are given without users.existingSecret, which has their passwords" -}}
+{{- fail "users.administrators is set without users.existingSecret, which has the passwords; set users.existingSecret" -}}
 {{- end -}}
 {{- end -}}
