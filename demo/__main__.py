@@ -266,18 +266,18 @@ def run(directory: Path, count: int) -> int:
         table.add_column(title, justify="left" if not title else "right")
     for name, count, seconds in (
         (f"sent, durable, {len(TARGETS)} senders, one kill -9", len(records), sending),
-        ("received by MS-MQMP, durable, 1 receiver", len(near.received), near.seconds),
-        (f"received by MS-MQRR, {far.abandoned} reads abandoned first", len(far.received), far.seconds),
-        ("journals to Parquet, Spark's start included", archived, archiving),
-        ("sent on by MS-MQQB, in transactions, one kill -9", len(arrived), exchanging),
+        ("received through MS-MQMP, durable, 1 receiver", len(near.received), near.seconds),
+        (f"received through MS-MQRR, {far.abandoned} reads abandoned", len(far.received), far.seconds),
+        ("journals to Parquet, including the start of Spark", archived, archiving),
+        ("transferred through MS-MQQB, in transactions, one kill -9", len(arrived), exchanging),
     ):
         table.add_row(name, f"{count:,}", f"{seconds:.1f}", f"{count / seconds:,.0f}")
     console.print(table)
     by_queue = Counter(queue for queue, _ in received)
     console.print("by queue: " + ", ".join(f"{q.rpartition(chr(92))[2]} {n:,}" for q, n in by_queue.items()))
-    console.print(f"changed on disk meanwhile: {changed}")
-    console.print("sent on: " + ("all once and in order" if arrived == texts else f"{len(arrived)} of {len(texts)}"))
-    console.print(f"traffic report: {REPORT}; archive and report " + ("; ".join(faults) or "agree with what was sent"))
+    console.print(f"files changed on disk meanwhile: {changed}")
+    console.print("transferred: " + ("all, once and in order" if arrived == texts else f"{len(arrived)} of {len(texts)}"))
+    console.print(f"traffic report: {REPORT}; archive and report " + ("; ".join(faults) or "match the records"))
     passed = not lost and not duplicated and len(received) == len(records) and far.abandoned > 0 and not any(codes)
     passed = passed and not faults and arrived == texts
     verdict = "PASSED" if passed else "FAILED"

@@ -42,11 +42,11 @@ def compare(directory: Path, report: Path, shares: dict[str, list[Record]]) -> l
         sizes[name] += size
     for queue, records in shares.items():
         if contents.get(queue) != Counter(records):
-            found.append(f"{queue}: the archive does not hold the records that were sent")
+            found.append(f"{queue}: the archive differs from the records that were sent")
     total = sum(len(records) for records in shares.values())
     if f">{count(total)}<" not in report.read_text("utf-8"):
-        found.append(f"the report does not say {total:,} messages")
+        found.append(f"the report does not show {total:,} messages")
     expected = {queue: sum(2 * len(record.to_body()) for record in records) for queue, records in shares.items()}
     if sizes != Counter(expected):
-        found.append(f"bytes of the bodies: {json.dumps(sizes)} in the archive, {json.dumps(expected)} were sent")
+        found.append(f"body sizes: {json.dumps(sizes)} in the archive, {json.dumps(expected)} sent")
     return found

@@ -108,7 +108,7 @@ def test_the_keyboard_reaches_content_and_the_first_control(chromium: Any, daemo
     tab = Tab(chromium, daemon)
     page = tab.visit("/queues")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "To the content"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.closest('main') !== null")

@@ -256,7 +256,7 @@ def test_a_daemon_without_distributed_transactions_says_that_there_are_none(tmp_
     users(tmp_path / "data")
     with Daemon(tmp_path / "data", *OPTIONS) as daemon:
         assert run(daemon, "list").stdout == "no transaction spans several queue managers now\n"
-        assert "No transaction spans" in _page(daemon)
+        assert "There are no transactions across several queue managers" in _page(daemon)
 
 
 def _page(daemon: Daemon) -> str:

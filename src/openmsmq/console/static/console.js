@@ -1,8 +1,8 @@
 // Added to each page: theme, keys, copy buttons, name completion, refreshed parts. Pages work without this script.
 "use strict";
 
-const FRESH = 10000;  // milliseconds between two looks for newer figures
-const PATIENCE = 5000;  // milliseconds for an answer, after which figures that are shown are old
+const FRESH = 10000;  // refresh interval (ms)
+const PATIENCE = 5000;  // time limit for a response (ms); after that, the page is marked as stale
 
 // -- theme: that of the browser, or the user's choice, which is kept in a cookie --
 
@@ -308,7 +308,7 @@ document.addEventListener("submit", async (event) => {
   inDialog([said], "No response");
 });
 
-const charts = document.getElementById("pause") !== null;  // live.js says how fresh the figures of that page are
+const charts = document.getElementById("pause") !== null;  // live.js shows whether that page is up to date
 const often = Math.min(FRESH, ...parts().map((part) => Number(part.dataset.fresh) || FRESH));
 if (parts().length > 0) {
   setInterval(() => refresh(charts), often);

@@ -92,7 +92,7 @@ function draw(figure) {
   if (button !== null) button.hidden = !zooms.has(titleOf(figure));
 }
 
-// A point of a chart stands for some seconds: the mean of the values in that time, or the latest; null if there are none.
+// A point of a chart represents several seconds: the mean of the values, or the latest value; null if there is none.
 function point(line, events) {
   const known = events.map((event) => event[line.dataset.name]).filter((value) => value !== null);
   if (known.length === 0) return null;
@@ -173,7 +173,7 @@ function followAll() {
 function live(place) {
   const state = place.querySelector("[data-state]"), button = document.getElementById("pause");
   const step = Number(place.dataset.step), stays = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const late = 5000;  // milliseconds without a figure, after which those that are shown are old
+  const late = 5000;  // without new figures for this time (ms), the page is marked as stale
   let source = null, gathered = [], heard = 0, tried = 0, watch = null;
 
   function say(text, look) {
