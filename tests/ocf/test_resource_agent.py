@@ -27,6 +27,7 @@ class Node:
 
     def __init__(self, directory: Path, name: str, data_dir: Path, *options: str) -> None:
         self.port = free_port("127.0.0.1")
+        self.environment: dict[str, str] = {}  # additional variables
         self.temporary = directory / name
         self.log = directory / f"{name}.log"
         self.binary = directory / "openmsmq"
@@ -46,6 +47,7 @@ class Node:
         """Call an action; return the exit code and the output."""
         environment = {f"OCF_RESKEY_{name}": value for name, value in {**self.parameters, **changed}.items()}
         environment |= {"HA_RSCTMP": str(self.temporary), "OCF_RESOURCE_INSTANCE": "qm", "PATH": os.environ["PATH"]}
+        environment |= self.environment
         done = subprocess.run([AGENT, action], env=environment, capture_output=True, text=True, timeout=60)
         return done.returncode, done.stdout + done.stderr
 
@@ -157,6 +159,46 @@ def test_a_daemon_that_hangs_is_a_failure_and_is_stopped_in_the_time_that_there_
     assert node.call("monitor") == NOT_RUNNING
 
 
+def test_a_restart_of_the_web_process_is_not_a_failure(tmp_path: Path) -> None:
+    program("curl", "make curl")
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    node = Node(tmp_path, "one", data_dir, "--web --web-port", str(free_port("127.0.0.1")))
+    assert node.call("start") == SUCCESS
+    try:
+        (web,) = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
+        os.kill(int(web), signal.SIGKILL)
+        assert node.said("monitor") == (SUCCESS, "")
+    finally:
+        assert node.call("stop") == SUCCESS
+
+
+def test_the_monitor_uses_neither_a_proxy_nor_a_configuration_of_curl(tmp_path: Path) -> None:
+    program("curl", "make curl")
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    (tmp_path / ".curlrc").write_text("max-filesize = 1\n")
+    node = Node(tmp_path, "one", data_dir, "--web --web-port", str(free_port("127.0.0.1")))
+    closed = f"http://127.0.0.1:{free_port('127.0.0.1')}"
+    node.environment = {"http_proxy": closed, "https_proxy": closed, "HOME": str(tmp_path)}
+    assert node.call("start") == SUCCESS
+    try:
+        assert node.said("monitor") == (SUCCESS, "")
+    finally:
+        assert node.call("stop") == SUCCESS
+
+
+def test_a_daemon_whose_exit_code_was_not_recorded_is_a_failure_with_a_description(nodes: list[Node]) -> None:
+    node = nodes[0]
+    assert node.call("start") == SUCCESS
+    waiting = int(Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[1])  # the parent
+    os.kill(waiting, signal.SIGKILL)
+    node.signal(signal.SIGKILL)
+    code, said = failure(node)
+    expected = f"openmsmq(qm): the daemon ended with an unknown exit code; see {node.log}\n"
+    assert (code, said) == (GENERIC, expected)
+
+
 def test_a_node_without_curl_says_that_it_cannot_notice_a_daemon_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +225,7 @@ def test_a_failed_start_tells_whether_another_node_may_try(nodes: list[Node], tm
         ("start", {"data_dir": str(tmp_path / "not-mounted")}, GENERIC, "is the file system mounted?"),
         ("start", {"options": "--port-offset x"}, CONFIGURED, "exit code 2"),
         ("start", {"options": "--listen 192.0.2.1"}, GENERIC, "exit code 1"),
+        ("start", {"logfile": str(tmp_path / "nowhere" / "log")}, INSTALLED, "cannot write the log file"),
         ("validate-all", {}, SUCCESS, ""),
         ("validate-all", {"binary": "/nowhere"}, INSTALLED, "/nowhere"),
         ("validate-all", {"config": "/nowhere.toml"}, INSTALLED, "/nowhere.toml"),
