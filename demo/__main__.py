@@ -276,7 +276,8 @@ def run(directory: Path, count: int) -> int:
     by_queue = Counter(queue for queue, _ in received)
     console.print("by queue: " + ", ".join(f"{q.rpartition(chr(92))[2]} {n:,}" for q, n in by_queue.items()))
     console.print(f"files changed on disk meanwhile: {changed}")
-    console.print("transferred: " + ("all, once and in order" if arrived == texts else f"{len(arrived)} of {len(texts)}"))
+    outcome = "all, once and in order" if arrived == texts else f"{len(arrived)} of {len(texts)}"
+    console.print(f"transferred: {outcome}")
     console.print(f"traffic report: {REPORT}; archive and report " + ("; ".join(faults) or "match the records"))
     passed = not lost and not duplicated and len(received) == len(records) and far.abandoned > 0 and not any(codes)
     passed = passed and not faults and arrived == texts

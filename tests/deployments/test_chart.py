@@ -83,6 +83,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "everything": EVERYTHING,
     "without the console": {"web": {"enabled": False}, "networkPolicy": {"enabled": True}},
     "standard ports": {"portOffset": 0, "externalService": {"enabled": True, "type": "NodePort"}},
+    "a small offset": {"portOffset": 500},
     "a claim that exists": {"persistence": {"existingClaim": "data"}, "resources": {}},
 }
 OF_KUBERNETES = {"ConfigMap", "Service", "StatefulSet", "Ingress", "NetworkPolicy"}
@@ -96,12 +97,15 @@ def helm(*arguments: str | Path, values: dict[str, Any] | None = None) -> subpro
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True)
 
 
-def render(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def render(
+    values: dict[str, Any], release: str = "orders", fullname: str = "orders-openmsmq"
+) -> dict[str, dict[str, Any]]:
     """Render the chart. Returns the objects by kind and name suffix."""
-    done = helm("template", "orders", CHART, "--namespace", "shop", values=values)
+    done = helm("template", release, CHART, "--namespace", "shop", values=values)
     assert done.returncode == 0, done.stderr
     found = [document for document in yaml.safe_load_all(done.stdout) if document]
-    names = [entry["kind"] + entry["metadata"]["name"].removeprefix("orders-openmsmq") for entry in found]
+    assert all(entry["metadata"]["name"].startswith(fullname) for entry in found)
+    names = [entry["kind"] + entry["metadata"]["name"].removeprefix(fullname) for entry in found]
     assert len(set(names)) == len(names)
     return dict(zip(names, found, strict=True))
 
@@ -136,6 +140,16 @@ def test_kubernetes_accepts_the_objects(name: str) -> None:
                 validate.validate(rendered, version, strict=True)
         else:
             assert rendered["apiVersion"] == "monitoring.coreos.com/v1"
+
+
+@pytest.mark.slow
+def test_names_of_objects_are_host_names() -> None:
+    """Names of services are labels of DNS that begin with a letter (RFC 1035, 2.3.1)."""
+    assert "Service-external" in render(EVERYTHING, "shop.v2", "shop-v2-openmsmq")
+    assert "Service-external" in render({**EVERYTHING, "fullnameOverride": "mq"}, "2shop", "mq")
+    for release, values in (("2shop", {}), ("orders", {"fullnameOverride": "mq.v2"})):
+        done = helm("template", release, CHART, values=values)
+        assert done.returncode != 0 and "fullnameOverride" in done.stderr
 
 
 @pytest.mark.slow
@@ -189,7 +203,10 @@ def test_the_daemon_has_the_settings_that_the_values_say(tmp_path: Path) -> None
     assert [site.machines for site in configuration.foreign_site] == [("SAPHOST",), ("10.0.0.9",)]
     assert (configuration.computer_name, configuration.name_change) == ("orders", "ask")
     assert configuration.source_of["max_queues"] == "file" and configuration.max_queues == 1234567
-    hosts = ("orders-openmsmq-web", "orders-openmsmq-web.shop.svc", "orders.example.com", "mq.example.com")
+    hosts = (
+        "orders-openmsmq-web", "orders-openmsmq-web.shop", "orders-openmsmq-web.shop.svc",
+        "orders.example.com", "mq.example.com",
+    )  # fmt: skip
     assert configuration.web_host_names == hosts
     assert configuration.web_listen == "0.0.0.0" and configuration.log_level == "debug"
 
@@ -225,8 +242,9 @@ def test_the_pod_fits_its_daemon(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_prometheus_finds_the_figures_and_the_rules(tmp_path: Path) -> None:
-    objects = render(EVERYTHING)
+@pytest.mark.parametrize("name", ["", "mq"])
+def test_prometheus_finds_the_figures_and_the_rules(tmp_path: Path, name: str) -> None:
+    objects = render({**EVERYTHING, "nameOverride": name}, fullname=f"orders-{name or 'openmsmq'}")
     monitor, service, rules = (objects[kind] for kind in ("ServiceMonitor", "Service-web", "PrometheusRule"))
     labels = service["metadata"]["labels"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
@@ -234,7 +252,8 @@ def test_prometheus_finds_the_figures_and_the_rules(tmp_path: Path) -> None:
     assert not any(monitor["spec"]["selector"]["matchLabels"].items() <= other.items() for other in others)
     assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
     assert rules["spec"] == yaml.safe_load((PACKAGING / "prometheus" / "alerts.yaml").read_text())
-    assert f'job="{labels[monitor["spec"]["jobLabel"]]}"' in str(rules["spec"])
+    (relabeling,) = monitor["spec"]["endpoints"][0]["relabelings"]
+    assert relabeling["targetLabel"] == "job" and f'job="{relabeling["replacement"]}"' in str(rules["spec"])
     promtool = program("promtool", "make prometheus")
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules["spec"]))
     subprocess.run([promtool, "check", "rules", str(tmp_path / "rules.yaml")], check=True, capture_output=True)
@@ -358,6 +377,11 @@ def test_users_are_added_before_the_first_start_and_kept_at_the_next(tmp_path: P
     listed = json.loads((data / "users.json").read_text())["users"]
     administrators = {user["name"]: user.get("administrator", False) for user in listed}
     assert administrators == {"alice": True, "bob": False, "carol": False}
+    (users / "alice").rename(users / "Alice")  # the same user: names are not case-sensitive
+    subprocess.run(["sh", "-euc", script], env=environment, check=True)
+    for entry in users.iterdir():
+        entry.unlink()
+    subprocess.run(["sh", "-euc", script], env=environment, check=True)
 
 
 @pytest.mark.slow

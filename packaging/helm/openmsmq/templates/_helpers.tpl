@@ -6,7 +6,7 @@
 {{- define "openmsmq.fullname" -}}
 {{- $name := include "openmsmq.name" . -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
-{{- default $full .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- default $full .Values.fullnameOverride | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "openmsmq.selector" -}}
@@ -64,6 +64,9 @@ timeoutSeconds: 10
 {{- end -}}
 
 {{- define "openmsmq.validate" -}}
+{{- if not (regexMatch "^[a-z]" (include "openmsmq.fullname" .)) -}}
+{{- fail "names of services must begin with a letter, and the name of the release does not; set fullnameOverride" -}}
+{{- end -}}
 {{- $web := .Values.web -}}
 {{- if and $web.ingress.enabled (not $web.ingress.host) -}}
 {{- fail "web.ingress.host is empty; set the host name that browsers use for the console" -}}
