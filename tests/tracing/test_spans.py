@@ -24,6 +24,7 @@ import openmsmq.client.asynchronous
 import openmsmq.tracing
 from daemon import Daemon, eventually, free_port
 from openmsmq.model.message import Message
+from openmsmq.server.tracing import Traces
 from openmsmq.tracing.context import TraceContext, read, write
 from openmsmq.tracing.spans import ClientSpans, TransferSpans, tracer_of
 
@@ -154,8 +155,9 @@ def test_transfers_end_acknowledged_lost_or_forgotten(monkeypatch: pytest.Monkey
 
 
 @contextmanager
-def collector() -> Iterator[tuple[str, list[Any]]]:
-    """Run an OTLP/HTTP collector. Yields its URL and the received spans."""
+def collector(status: int = 200) -> Iterator[tuple[str, list[Any]]]:
+    """Run an OTLP/HTTP collector that replies with `status`. Yields its URL and the received spans, each with the
+    attributes of its resource."""
     got: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -166,8 +168,11 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
 
                 body = gzip.decompress(body)
             request = ExportTraceServiceRequest.FromString(body)
-            got.extend(s for r in request.resource_spans for scope in r.scope_spans for s in scope.spans)
-            self.send_response(200)
+            for received in request.resource_spans:
+                resource = {one.key: one.value.string_value for one in received.resource.attributes}
+                got.extend((resource, span) for scope in received.scope_spans for span in scope.spans)
+            self.send_response(status)
+            self.send_header("Location", "/elsewhere")
             self.end_headers()
 
         def log_message(self, *arguments: Any) -> None:
@@ -182,7 +187,8 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
         server.server_close()
 
 
-def test_a_transfer_is_part_of_the_trace(tmp_path: Path, spans: Spans) -> None:
+def test_a_transfer_is_part_of_the_trace(tmp_path: Path, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     port = free_port("127.0.0.1", "127.0.0.2")
     with collector() as (url, got):
         here = ("--computer-name", "here", "--listen", "127.0.0.1", "--message-port", str(port))
@@ -201,11 +207,15 @@ def test_a_transfer_is_part_of_the_trace(tmp_path: Path, spans: Spans) -> None:
                 assert "opentelemetry" not in first.log, "what another program has written is no reason for a warning"
                 with openmsmq.connect("127.0.0.2", second.port) as manager, manager.open(PATH) as reader:
                     reader.receive(20)
-            transfer, _ = eventually(lambda: len(got) == 2 and got)
+            (resource, transfer), _ = eventually(lambda: len(got) == 2 and got)
     [sent] = spans["send"]
     assert transfer.name.startswith("transfer DIRECT=TCP:127.0.0.2")
     assert transfer.trace_id == sent.context.trace_id.to_bytes(16, "big")
     assert transfer.parent_span_id == sent.context.span_id.to_bytes(8, "big")
+    assert resource.items() >= {
+        "service.name": "openmsmq", "service.version": openmsmq.__version__, "host.name": "here",
+        "telemetry.sdk.language": "python", "deployment.environment.name": "test",
+    }.items()  # fmt: skip
 
 
 def test_a_hanging_collector_does_not_block_the_daemon(tmp_path: Path) -> None:
@@ -216,6 +226,18 @@ def test_a_hanging_collector_does_not_block_the_daemon(tmp_path: Path) -> None:
                 manager.create_queue(PATH)
             started = time.monotonic()
             assert daemon.stop() == 0 and time.monotonic() - started < 10
+
+
+def test_a_collector_that_redirects_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    with collector(307) as (url, got):
+        traces = Traces()
+        transfers = traces.start(url, "here")
+        message = Message(identifier=bytes(20), extension=write(CONTEXT))
+        transfers.sent("q", message)
+        transfers.acknowledged(message)
+        asyncio.run(traces.stop())
+    assert len(got) == 1
+    assert f"spans were dropped: {url} redirects to /elsewhere; set trace_endpoint to the new URL" in caplog.text
 
 
 def test_an_invalid_url_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import time
 from threading import Thread
 from typing import Any, Final
 
+import openmsmq
 from openmsmq.peering.options import Transfers
 from openmsmq.server.config import ConfigurationError
 
@@ -32,6 +33,7 @@ class Traces:
     def start(self, endpoint: str, machine: str) -> Transfers:
         """Export to `endpoint`, the URL of a collector for traces. Raises ConfigurationError without the extra."""
         try:
+            import requests
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.trace import TracerProvider
@@ -42,11 +44,16 @@ class Traces:
             remedy = f"trace_endpoint needs the extra otel: pip install 'openmsmq[otel]' ({error})"
             raise ConfigurationError(remedy) from None
         self._provider = TracerProvider(
-            resource=Resource({"service.name": "openmsmq", "host.name": machine}), shutdown_on_exit=False
+            resource=Resource.create(
+                {"service.name": "openmsmq", "service.version": openmsmq.__version__, "host.name": machine}
+            ),
+            shutdown_on_exit=False,
         )
         # It warns of each message whose sender has made an invalid tracestate, which is left out.
         logging.getLogger("opentelemetry.trace.span").setLevel(logging.ERROR)
-        exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
+        session = requests.Session()
+        session.hooks["response"].append(_report_redirect)
+        exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS, session=session)
         self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=_MOST_WAITING))
         logger.info("transfers are traced to %s", endpoint)
         return TransferSpans(tracer_of(self._provider))
@@ -59,3 +66,12 @@ class Traces:
             deadline = time.monotonic() + _STOP_SECONDS
             while ending.is_alive() and time.monotonic() < deadline:
                 await asyncio.sleep(_POLL)
+
+
+def _report_redirect(response: Any, **_: Any) -> None:
+    """Log a redirect. The exporter does not follow it, and takes it for a success."""
+    if response.is_redirect:
+        logger.error(
+            "spans were dropped: %s redirects to %s; set trace_endpoint to the new URL", response.url,
+            response.headers["Location"],
+        )  # fmt: skip
