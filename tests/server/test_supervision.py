@@ -59,6 +59,43 @@ def test_a_hanging_event_loop_sends_no_keep_alives(notified: socket.socket) -> N
     asyncio.run(hang())
 
 
+def test_a_supervisor_that_was_away_gets_further_keep_alives(
+    tmp_path: Path, notified: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "notify"
+
+    async def run() -> None:
+        supervision = Supervision(asyncio.get_running_loop(), environment(notified, WATCHDOG_USEC="2000"))
+        path.rename(tmp_path / "away")
+        supervision.started()
+        while caplog.text.count("cannot notify") < 3:
+            await asyncio.sleep(0)
+        (tmp_path / "away").rename(path)
+        await asyncio.get_running_loop().run_in_executor(None, notified.recv, 4096)
+        supervision.stopping()
+
+    asyncio.run(run())
+
+
+def test_a_hangup_ends_the_daemon_in_order_unless_it_is_ignored(tmp_path: Path, notified: socket.socket) -> None:
+    command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(tmp_path / "data")]
+    command += ["--endpoint-mapper-port", "0", "--rpc-port", "0", "--message-port", "0"]
+    for prefix, last in ((["nohup"], signal.SIGTERM), ([], signal.SIGHUP)):
+        with subprocess.Popen(
+            [*prefix, *command], env=os.environ | environment(notified, WATCHDOG_USEC="200000"),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            assert notified.recv(4096) == b"READY=1\nSTATUS=serving"
+            process.send_signal(signal.SIGHUP)
+            if last is not signal.SIGHUP:
+                assert [notified.recv(4096) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+                process.send_signal(last)
+            while (told := notified.recv(4096)) == b"WATCHDOG=1":
+                pass
+            assert told.startswith(b"STOPPING=1")
+            assert process.wait(20) == 0
+
+
 def test_the_socket_may_have_an_abstract_address() -> None:
     """sd_notify(3): `@` stands for the zero byte at the beginning of the name."""
     name = f"openmsmq-test-{os.getpid()}"

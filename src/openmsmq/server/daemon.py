@@ -377,13 +377,14 @@ def _monotonic_milliseconds() -> int:
 
 
 async def serve(configuration: Configuration, ready: Callable[[Daemon], None] | None = None) -> int:
-    """Run until SIGTERM or SIGINT. Return the exit code: 1 if the store failed. If another daemon takes over the store,
-    the process exits with FENCED."""
+    """Run until SIGTERM, SIGINT or, unless nohup ignores it, SIGHUP. Return the exit code: 1 if the store failed. If
+    another daemon takes over the store, the process exits with FENCED."""
     daemon = Daemon(configuration)
     loop = asyncio.get_running_loop()
     supervision = Supervision(loop)
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, daemon.stopping.set)
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:
+            loop.add_signal_handler(signum, daemon.stopping.set)
     try:
         await daemon.start()
         (ready or announce)(daemon)

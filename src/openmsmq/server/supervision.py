@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Mapping
 from typing import Final
+
+logger = logging.getLogger(__name__)
 
 #: Exit code of a daemon whose store another one has taken over: EX_TEMPFAIL of sysexits.h. To start it again would be
 #: wrong while the other one runs.
@@ -14,7 +17,8 @@ FENCED: Final = 75
 
 
 class Supervision:
-    """Notifies the supervisor through the socket that `environment` names (NOTIFY_SOCKET); does nothing without one."""
+    """Notifies the supervisor through the socket that `environment` names (NOTIFY_SOCKET); does nothing without one. A
+    failure is logged: the supervisor decides what a missing notification means."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, environment: Mapping[str, str] = os.environ) -> None:
         self._loop = loop
@@ -43,8 +47,11 @@ class Supervision:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            notifier.sendto(state.encode(), address)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+                notifier.sendto(state.encode(), address)
+        except OSError as error:
+            logger.warning("cannot notify the supervisor through %s: %s", self._address, error)
 
 
 def _watchdog_period(environment: Mapping[str, str]) -> float:
