@@ -31,7 +31,7 @@ class Machine:
         (root / "bin").mkdir()
         for name in RECORDED:
             self._program(name, f'echo "{name} $*" >>{self.calls}')
-        real = program("systemctl", "apt install systemd")  # deb-systemd-helper enables units of a root directory with it
+        real = program("systemctl", "apt install systemd")  # deb-systemd-helper uses it for a root directory
         self._program("systemctl", f'case $1 in --root=*) exec {real} "$@" ;; esac')
         self._program("getent", f'case " {known} " in *" $1 "*) [ "$2" = openmsmq ] ;; *) exit 2 ;; esac')
 
