@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -102,3 +103,13 @@ def test_the_user_gets_a_group_that_may_exist(tmp_path: Path, known: str, create
     calls = Machine(tmp_path, known=known).run("postinst", "configure", "")
     assert [call.split()[0] for call in calls if call.split()[0] in ("groupadd", "useradd")] == created
     assert any(call.startswith("useradd ") and "--gid openmsmq" in call for call in calls)
+
+
+def test_references_to_documents_of_the_package_are_right() -> None:
+    """tools/make-deb copies documents to the same paths as in the project."""
+    found = []
+    for directory in ("packaging", "debian"):
+        for path in (PROJECT / directory).rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                found += re.findall(r"/usr/share/doc/openmsmq/([\w./-]*\w)", path.read_text("utf-8"))
+    assert found and not [name for name in found if not (PROJECT / name).is_file()]
