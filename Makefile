@@ -130,9 +130,12 @@ docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build -q
 	@.venv-docs/bin/python tools/site.py --check
 
+# Scripts have no suffix, so ruff would not find them.
+CHECKED = src tests benchmarks demo $(wildcard tools/*.py) $(shell grep -lsE '^\#!.*python' tools/*)
 lint: $(STAMP)
 	@$(BIN)/python tools/native.py --generate
-	@$(BIN)/ruff check src tests benchmarks demo tools/spark-options tools/try-image tools/sanitize tools/fuzz tools/try-wheel tools/make-deb tools/command_files.py tools/try-package tools/mutate tools/share-classes tools/native.py tools/import_contract.py tools/sync_client.py tools/command_line.py tools/hatch_build.py tools/connector.py tools/fetch-helm tools/chart tools/plain_english tools/architecture_picture.py tools/site.py tools/prove tools/try-platforms tools/try-interpreters tools/try-debian tools/check_test_imports.py
+	@$(BIN)/ruff check $(CHECKED)
+	@$(BIN)/ruff format -q --check $(CHECKED) || { echo "lint: run ruff format"; exit 1; }
 	@$(BIN)/python tools/check_test_imports.py
 	@$(BIN)/python tools/sync_client.py --check
 	@$(BIN)/python tools/command_line.py --check

@@ -173,9 +173,7 @@ def test_settings_of_a_queue_are_changed_by_page(browser: Browser, client: Clien
     assert (found["label"], found["quota"], found["journaling"]) == ("", None, False)
 
 
-def test_settings_that_were_not_changed_keep_the_values_of_others(
-    browser: Browser, client: Client, queue: str
-) -> None:
+def test_settings_that_were_not_changed_keep_the_values_of_others(browser: Browser, client: Client, queue: str) -> None:
     path = f"/queues/{queue}/settings"
     client.patch(f"/queues/{queue}", label="a\u202eb\nc", quota=100, journal=True)
 

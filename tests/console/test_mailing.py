@@ -107,9 +107,7 @@ class MailServer:
 
 
 @contextmanager
-def mail_server(
-    certificate: tuple[Path, Path] | None, implicit: ssl.SSLContext | None = None
-) -> Iterator[MailServer]:
+def mail_server(certificate: tuple[Path, Path] | None, implicit: ssl.SSLContext | None = None) -> Iterator[MailServer]:
     server = MailServer(certificate, implicit)
     yield server
     server.close()

@@ -72,9 +72,7 @@ class Peer(FramePeer):
             self._forget,
             lambda callback: callback(),
             DistributedTransactions(world.manager, self.transactions, self, is_on=False),
-            RelayRequests(
-                Relays(world.manager.arrivals.note, mock.Mock(), lambda: 0), mock.Mock(), mock.Mock(), self
-            ),
+            RelayRequests(Relays(world.manager.arrivals.note, mock.Mock(), lambda: 0), mock.Mock(), mock.Mock(), self),
             domain,
         )
 

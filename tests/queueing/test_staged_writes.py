@@ -255,9 +255,7 @@ def test_a_stage_counts_the_bytes_that_its_messages_take(world: World, restart: 
     assert not world.manager.changes._staged_bytes
 
 
-def test_rows_for_a_deleted_queue_vanish_and_the_others_arrive(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_for_a_deleted_queue_vanish_and_the_others_arrive(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.create("r")
     made = stage(world, 0, "abcd", "qr")
     world.manager.administration.delete_queue(world.queue("r"), ALICE)

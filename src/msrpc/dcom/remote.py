@@ -271,9 +271,7 @@ class RemoteProcesses:
                 await connection.bind(*_version(d.IObjectExporter))
                 operation = d.IObjectExporter.operation("ResolveOxid2")
                 request = d.ResolveOxid2_Request(reference.oxid, 1, [TCP])
-                answer = decoded(
-                    operation, await connection.call(operation.opnum, operation.encode_request(request))
-                )
+                answer = decoded(operation, await connection.call(operation.opnum, operation.encode_request(request)))
             finally:
                 connection.close()
             if answer.result:

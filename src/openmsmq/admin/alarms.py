@@ -323,9 +323,7 @@ def write_delivered(data_dir: Path, seq: int, name: str = DELIVERED_FILE) -> boo
     try:
         write_private(data_dir / name, f"{seq}\n".encode())
     except PrivateFileError as error:
-        logger.warning(
-            "cannot record that alarm event %d was delivered; a restart delivers it again: %s", seq, error
-        )
+        logger.warning("cannot record that alarm event %d was delivered; a restart delivers it again: %s", seq, error)
         return False
     return True
 

@@ -223,9 +223,7 @@ def carry_out(
         )
 
 
-def _kept(
-    results: Iterable[ActionResult], done: list[ActionResult], end: Callable[[], None]
-) -> Iterator[ActionResult]:
+def _kept(results: Iterable[ActionResult], done: list[ActionResult], end: Callable[[], None]) -> Iterator[ActionResult]:
     for result in results:
         done.append(result)
         yield result
@@ -260,9 +258,7 @@ def perform(
         )  # fmt: skip
 
 
-def _show(
-    entries: Iterable[ActionResult], to: Callable[[Chosen], str], as_json: bool, done: bool
-) -> None:
+def _show(entries: Iterable[ActionResult], to: Callable[[Chosen], str], as_json: bool, done: bool) -> None:
     """Print a line per message: as JSON while messages are processed, or as a table at the end, also if an exception
     ends the work."""
     rows = []

@@ -73,7 +73,6 @@ class _Reader:
         self._at += -self._at % 4
 
 
-
 def check_name(name: str, what: str) -> str:
     """Return a computer name if it is valid: 1 to 15 printable characters. Raises BadStructure."""
     if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable() or " " in name:
