@@ -16,7 +16,6 @@ from openmsmq.protection.caches import RECEIVED_KEY_SECONDS, RECEIVED_KEYS, Time
 from openmsmq.protection.directories import CertificateDirectory, DirectoryUnavailable, OwnKeys
 from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.policy import CryptoPolicy
-from openmsmq.protection.reading import STANDARD, Reading
 from openmsmq.protection.unseal import check_reduced, check_sealed, unseal_body, unseal_key
 from openmsmq.protection.verify import is_signed, verify
 
@@ -90,13 +89,11 @@ class ArrivalProtection:
         keys: OwnKeys,
         certificates: CertificateDirectory,
         clock: Callable[[], float],
-        reading: Reading = STANDARD,
     ) -> None:
         self.policy: Final = policy
         self._keys: Final = keys
         self.certificates: Final = certificates
         self._clock: Final = clock
-        self._reading: Final = reading
         self._received_keys: Final[TimedCache[tuple[int, int, bytes, bytes], bytes]] = TimedCache(
             RECEIVED_KEYS, RECEIVED_KEY_SECONDS
         )
@@ -188,7 +185,7 @@ class ArrivalProtection:
         ProtectionError."""
         if not is_signed(packet):
             return 0
-        version = verify(packet, body, self.policy, self._reading)
+        version = verify(packet, body, self.policy)
         security = packet.security or _NO_SECURITY
         if security.sender_type == SENDER_NONE or self._is_registered(security):
             return int(version)

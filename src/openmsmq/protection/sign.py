@@ -15,10 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from openmsmq.packet.headers import NO_GUID, MultiQueueFormatHeader
 from openmsmq.packet.queue_names import NameType, QueueName, pack_element, pack_name
-from openmsmq.packet.reader import padded, wchars
+from openmsmq.packet.reader import wchars
 from openmsmq.packet.user_message import UserMessage
 from openmsmq.protection import algorithms
-from openmsmq.protection.reading import STANDARD, Reading
 
 #: Hashes for new signatures; `verify` also supports older ones.
 SIGNING_HASHES: Final[dict[int, hashes.HashAlgorithm]] = {
@@ -34,26 +33,25 @@ class Version(IntEnum):
     MSMQ_3 = 5
 
 
-def signed_bytes(packet: UserMessage, version: Version, body: bytes, reading: Reading = STANDARD) -> bytes:
-    """Return the bytes to hash for the signature of a packet, [MS-MQMQ] 2.5.1 to 2.5.3.
+def signed_bytes(packet: UserMessage, version: Version, body: bytes) -> bytes:
+    """Return the bytes to hash for the signature of a packet, [MS-MQMQ] 2.5.1 to 2.5.3 (deviation D-135).
 
     `body` is the plain body, even if the packet contains the encrypted one.
     """
     user, properties = packet.user, packet.properties
     data = properties.correlation_id + struct.pack("<I", properties.application_tag) + body
-    data += _label(properties.label, reading)
-    data += _name(user.response, reading) + _name(user.administration, reading)
+    data += wchars(properties.label) if properties.label else b""  # without a label, the packet has no terminator
+    data += _name(user.response) + _name(user.administration)
     if version is Version.MSMQ_1:
         return data
     if version is Version.MSMQ_3:
-        data += properties.extension + _lists(packet.multi_queue or MultiQueueFormatHeader(), reading)
+        data += properties.extension + _list((packet.multi_queue or MultiQueueFormatHeader()).destination)
     journaling = user.positive_journaling << 1 | user.negative_journaling
     data += user.source_queue_manager
     data += bytes([user.delivery, packet.base.priority, journaling, properties.acknowledge & 0x0F])
-    data += struct.pack("<H", properties.message_class) + bytes(2 if reading.record_padding else 0)
-    data += struct.pack("<I", properties.body_type)
-    data += user.connector_type or (NO_GUID if reading.absent_connector == "null" else b"")
-    return data if version is Version.MSMQ_3 else data + _name(user.destination, reading)
+    data += struct.pack("<HI", properties.message_class, properties.body_type)
+    data += user.connector_type or NO_GUID
+    return data if version is Version.MSMQ_3 else data + _name(user.destination)
 
 
 def sign(data: bytes, hash_algorithm: int, key: RSAPrivateKey) -> bytes:
@@ -64,27 +62,12 @@ def sign(data: bytes, hash_algorithm: int, key: RSAPrivateKey) -> bytes:
     return key.sign(data, PKCS1v15(), SIGNING_HASHES[hash_algorithm])[::-1]
 
 
-def _label(label: str, reading: Reading) -> bytes:
-    if not label:  # LabelLength is 0, and the packet contains no label
-        return b""
-    return wchars(label) if reading.label_terminator else wchars(label)[:-2]
-
-
-def _name(name: QueueName | None, reading: Reading) -> bytes:
+def _name(name: QueueName | None) -> bytes:
+    """Return a name as in the UserHeader, a direct one without its padding."""
     if name is None or name.type is not NameType.DIRECT:
         return pack_name(name)[1]
     text = wchars(name.direct)
-    if reading.names == "text":
-        return text
-    data = struct.pack("<H", len(text)) + text
-    return padded(data) if reading.name_padding else data
-
-
-def _lists(header: MultiQueueFormatHeader, reading: Reading) -> bytes:
-    lists = [header.destination]
-    if reading.list == "all":
-        lists += [header.administration, header.response]
-    return b"".join(_list(names) for names in lists)
+    return struct.pack("<H", len(text)) + text
 
 
 def _list(names: list[QueueName]) -> bytes:

@@ -19,7 +19,6 @@ from openmsmq.protection.certificates import public_key_of
 from openmsmq.protection.faults import CryptoFault, ProtectionError
 from openmsmq.protection.keys import RsaPublicKey
 from openmsmq.protection.policy import CryptoPolicy
-from openmsmq.protection.reading import STANDARD, Reading
 from openmsmq.protection.sign import Version, signed_bytes
 
 #: Verifies a signature (most significant byte first) of bytes with a key.
@@ -64,7 +63,7 @@ def is_signed(packet: UserMessage) -> bool:
     return bool(single or (packet.multi_queue is not None and packet.multi_queue.signature))
 
 
-def verify(packet: UserMessage, body: bytes, policy: CryptoPolicy, reading: Reading = STANDARD) -> Version:
+def verify(packet: UserMessage, body: bytes, policy: CryptoPolicy) -> Version:
     """Verify the signature of a packet with the key of the certificate in it, and return its version. The caller must
     check whose certificate it is.
 
@@ -92,7 +91,7 @@ def verify(packet: UserMessage, body: bytes, policy: CryptoPolicy, reading: Read
     for version in versions:
         if version is Version.MSMQ_1 and not policy.allow_signature_1:
             continue
-        if check(key, signature[::-1], signed_bytes(packet, version, body, reading)):
+        if check(key, signature[::-1], signed_bytes(packet, version, body)):
             return version
     raise ProtectionError(
         CryptoFault.BAD_SIGNATURE, "the signature does not match the message and the sender's certificate"
