@@ -148,18 +148,15 @@ def test_a_machine_goes_with_the_records_of_its_queues(path: Path) -> None:
         on(path, lambda d: d.remove_machine(HERE.identifier))
 
 
-def test_certificates_are_found_by_user_and_by_digest(path: Path) -> None:
+def test_certificates_are_found_by_user(path: Path) -> None:
     first, second = (Certificate(bytes([n]) * 16, UUID(int=n), b"der%d" % n) for n in (1, 2))
     for certificate in (first, second, first):
         on(path, lambda d, certificate=certificate: d.add_certificate("S-1-5-21-1", certificate))
     assert set(on(path, lambda d: d.user("S-1-5-21-1")).certificates) == {first, second}
-    assert on(path, lambda d: d.user_with_certificate(second.digest)).sid == "S-1-5-21-1"
     on(path, lambda d: d.remove_certificate("S-1-5-21-1", first.digest))
     assert on(path, lambda d: d.user("S-1-5-21-1")).certificates == (second,)
     with pytest.raises(ObjectNotFound):
         on(path, lambda d: d.remove_certificate("S-1-5-21-1", first.digest))
-    with pytest.raises(ObjectNotFound):
-        on(path, lambda d: d.user_with_certificate(first.digest))
 
 
 def test_members_of_a_list_are_there_once_in_any_case(path: Path) -> None:

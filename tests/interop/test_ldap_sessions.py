@@ -78,12 +78,10 @@ def test_certificates_that_a_user_registered_herself_are_found(
 
     async def run() -> None:
         sid = directory.sid("alice")
-        for found in (await provider.user(sid), await provider.user_with_certificate(entry.digest)):
-            assert (found.sid, [c.encoded for c in found.certificates]) == (sid, [entry.certificate])
+        found = await provider.user(sid)
+        assert (found.sid, [c.encoded for c in found.certificates]) == (sid, [entry.certificate])
         session.modify(ALICE, {name: [] for name in values})
         assert (await provider.user(sid)).certificates == ()
-        with pytest.raises(ObjectNotFound):
-            await provider.user_with_certificate(entry.digest)
         await provider.close()
 
     asyncio.run(run())

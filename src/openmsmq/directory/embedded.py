@@ -194,15 +194,6 @@ class EmbeddedDirectory:
     async def user(self, sid: str) -> UserRecord:
         return await self._do(lambda db: tables.user_with(db, sid))
 
-    async def user_with_certificate(self, digest: bytes) -> UserRecord:
-        def work(db: sqlite3.Connection) -> UserRecord:
-            row = db.execute("SELECT sid FROM certificate WHERE digest = ? ORDER BY sid", [digest]).fetchone()
-            if row is None:
-                raise ObjectNotFound(f"certificate with the digest {digest.hex()}")
-            return tables.user_with(db, row[0])
-
-        return await self._do(work)
-
     async def add_certificate(self, sid: str, certificate: Certificate) -> None:
         row = [sid, certificate.digest, certificate.identifier.bytes_le, certificate.encoded]
         statement = "INSERT OR REPLACE INTO certificate VALUES (?, ?, ?, ?)"

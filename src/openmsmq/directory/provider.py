@@ -180,9 +180,6 @@ class DirectoryProvider(Protocol):
     async def user(self, sid: str) -> UserRecord:
         """Return a user by SID. Some directories know only users with certificates. Raises ObjectNotFound."""
 
-    async def user_with_certificate(self, digest: bytes) -> UserRecord:
-        """Return a user by an element of User.CertificateDigestList. Raises ObjectNotFound."""
-
     async def add_certificate(self, sid: str, certificate: Certificate) -> None:
         """Add a certificate to User.Certificates; it replaces one with the same digest."""
 

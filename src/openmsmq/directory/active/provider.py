@@ -17,7 +17,7 @@ from openmsmq.directory.active import descriptors, schema
 from openmsmq.directory.active.controllers import Controllers
 from openmsmq.directory.active.filters import queue_filter
 from openmsmq.directory.active.forest import forest_of
-from openmsmq.directory.active.ldap_text import by_identifier, child, filter_octets, filter_text, name_of, parent_of
+from openmsmq.directory.active.ldap_text import by_identifier, child, filter_text, name_of, parent_of
 from openmsmq.directory.active.objects import (
     OF_COMPUTER,
     Computer,
@@ -383,16 +383,8 @@ class ActiveDirectory:
     # -- users -------------------------------------------------------------------------------------------------
 
     async def user(self, sid: str) -> UserRecord:
-        return await self._user(f"(objectSid={filter_text(sid)})", sid)
-
-    async def user_with_certificate(self, digest: bytes) -> UserRecord:
-        return await self._user(
-            f"(mSMQDigests={filter_octets(digest)})", f"certificate with the digest {digest.hex()}"
-        )  # fmt: skip
-
-    async def _user(self, condition: str, what: str) -> UserRecord:
         def work(session: DirectorySession) -> UserRecord:
-            found = self._user_entry(session, condition, what)
+            found = self._user_entry(session, sid)
             groups = (
                 sid_text(value) for value in one(session, found.name, ["tokenGroups"]).values.get("tokengroups", ())
             )
@@ -401,11 +393,11 @@ class ActiveDirectory:
 
         return await self._controllers.read(work)
 
-    def _user_entry(self, session: DirectorySession, condition: str, what: str) -> LdapEntry:
-        wanted = ["objectSid", _CERTIFICATES]
-        found = session.search(self._domain(session), f"(&(objectClass=user){condition})", wanted, limit=1)
+    def _user_entry(self, session: DirectorySession, sid: str) -> LdapEntry:
+        condition = f"(&(objectClass=user)(objectSid={filter_text(sid)}))"
+        found = session.search(self._domain(session), condition, ["objectSid", _CERTIFICATES], limit=1)
         if not found:
-            raise ObjectNotFound(what)
+            raise ObjectNotFound(sid)
         return found[0]
 
     def _certificates_of(self, user: LdapEntry) -> tuple[Certificate, ...]:
@@ -436,7 +428,7 @@ class ActiveDirectory:
         """Change both attributes in one operation, with the same order ([MS-MQDSSM] 3.1.6.7.6.4)."""
 
         def work(session: DirectorySession) -> None:
-            user = self._user_entry(session, f"(objectSid={filter_text(sid)})", sid)
+            user = self._user_entry(session, sid)
             after = change(self._certificates_of(user))
             written = [self._write_certificates(after)] if after else []
             try:
