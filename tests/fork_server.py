@@ -33,6 +33,16 @@ from typing import Any
 
 _STATUS = struct.Struct("<i")
 _LONGEST = 1 << 20  # maximum bytes of a request
+# Periods of forks, in seconds, instead of those in the sources: tests would only wait for them. A module is before
+# those that import its period.
+_PERIODS = (
+    ("openmsmq.server.alarms", "PERIOD", 0.5),
+    ("openmsmq.server.relay_reading", "PAUSE", 0.5),
+    ("openmsmq.server.relay_sending", "PAUSE", 0.5),
+    ("openmsmq.server.relays", "LOOK", 0.5),
+    ("openmsmq.console.queue_history", "STEP", 1.0),
+    ("openmsmq.console.navigation", "_KEPT", 1.0),
+)
 # When the command's process has ended, the parent ends the fork, so a SIGKILL ends both.
 _COMMAND = """#!{python} -IS
 import json, os, signal, socket, struct, sys
@@ -191,19 +201,24 @@ def _import_daemon() -> None:
         "openmsmq.cli.root", "openmsmq.cli.service", "openmsmq.server.daemon", "openmsmq.server.web",
         "openmsmq.store.ring", "uvloop.loop", "encodings.idna",
     ):  # fmt: skip
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+        _import(name)
 
 
-def _import(request: Mapping[str, Any]) -> None:
-    """Import a module of the project or of PySpark once, for all later forks."""
-    for name in _modules(request):
-        if name not in sys.modules:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+def _import(name: str) -> None:
+    """Import a module once, for all later forks, and set the periods of its package."""
+    if name in sys.modules:
+        return
+    with contextlib.suppress(ImportError):
+        for module, period, seconds in _PERIODS:
+            if module.rpartition(".")[0] == name.rpartition(".")[0]:
+                imported = importlib.import_module(module)
+                assert isinstance(getattr(imported, period), float | int)
+                setattr(imported, period, seconds)
+        importlib.import_module(name)
 
 
 def _modules(request: Mapping[str, Any]) -> list[str]:
+    """Return the modules of the project and of PySpark that a request starts."""
     arguments = request["arguments"]
     if not request["is_python"]:
         return []
@@ -245,7 +260,8 @@ def serve(listener: socket.socket) -> None:
                 continue
             request = json.loads(data)
             *streams, status = passed
-            _import(request)
+            for name in _modules(request):
+                _import(name)
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)

@@ -371,8 +371,9 @@ def test_a_daemon_sends_alarms_to_all_receivers(tmp_path: Path) -> None:
             [document] = eventually(lambda: receiver.documents)
             assert (document["alarm"], document["state"]) == ("disk", "raised")
             assert receiver.got[0][0][SIGNATURE].startswith("t=")
-            [active] = client.get("/alarms")["active"]
-            assert active["sentence"] == document["sentence"]
+            found = client.get("/alarms")
+            [active], [event] = found["active"], found["events"]
+            assert event["alarm"]["sentence"] == document["sentence"] and "MB free, less than" in active["sentence"]
             assert 'openmsmq_alarm_active{alarm="disk"} 1' in ask(daemon, "GET", "/metrics").text
             assert 'openmsmq_alarm_active{alarm="quota"} 0' in ask(daemon, "GET", "/metrics").text
             browser = Browser(daemon)
