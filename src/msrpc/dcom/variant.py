@@ -92,7 +92,7 @@ _ELEMENTS: Final[dict[int, tuple[int, str, int, str]]] = {
 }  # fmt: skip
 _FORMATS_ON_WIRE: Final = {"WordStr": "H", "LongStr": "I", "HyperStr": "q"}
 _FEATURES: Final[dict[int, int]] = {VT.BSTR: 0x100, VT.UNKNOWN: 0x200, VT.DISPATCH: 0x400, VT.VARIANT: 0x800}
-_HAVE_VARTYPE, _HAVE_IID = 0x80, 0x40
+_HAVE_VARTYPE: Final = 0x80
 _HAVE_IID_TYPE: Final = VT.UNKNOWN | 0x8000
 _BY_WIRE_TYPE: Final = {VT.I1: VT.UI1, VT.I2: VT.I2, VT.I4: VT.I4, VT.I8: VT.I8}
 _NULL_BSTR = 0xFFFFFFFF
@@ -281,7 +281,7 @@ def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
     elif vt != _EMPTY and vt != _NULL:
         arm, base = _place_of(vt)
         is_pointer = base in _POINTERS
-        raw = _raw(base, vt, value, marshal) if is_pointer or value is not None else None
+        raw = _raw(base, value, marshal) if is_pointer or value is not None else None
         if raw is None and (base == _ARRAY or (is_pointer and vt & _BYREF)):
             raw = NULL  # a pointer to NULL
         setattr(wire, arm, raw)
@@ -289,7 +289,7 @@ def to_wire(variant: Variant, marshal: Marshal) -> o.wireVARIANTStr:
     return wire
 
 
-def _raw(base: int, vt: int, value: Any, marshal: Marshal) -> Any:
+def _raw(base: int, value: Any, marshal: Marshal) -> Any:
     if base == VT.BSTR:
         return bstr(value)
     if base in _OBJECTS:

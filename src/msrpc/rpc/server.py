@@ -159,12 +159,11 @@ class RpcServer:
         address = server.sockets[0].getsockname()
         return address[0], address[1]
 
-    async def listen_unix(self, listener: socket.socket, interfaces: InterfaceTable | None = None) -> None:
+    async def listen_unix(self, listener: socket.socket) -> None:
         """Serve connections to a bound Unix socket."""
         loop = self._start()
-        table = self.interfaces if interfaces is None else interfaces
         server: Any = await loop.create_unix_server(
-            lambda: _Connection(self, table), sock=listener, backlog=LISTEN_BACKLOG
+            lambda: _Connection(self, self.interfaces), sock=listener, backlog=LISTEN_BACKLOG
         )
         self._servers.append(server)
 

@@ -18,8 +18,6 @@ from openmsmq.model.text import as_unicode
 TEXT: Final = pa.field("text", pa.string())
 """Name of the column."""
 
-DECODINGS: Final = ("text", "json")
-
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _UTF16_XML = {b"<\0": "utf-16-le", b"\0<": "utf-16-be"}  # the start of XML without a byte-order mark
 

@@ -74,7 +74,7 @@ def command_of(action: Action, spec: ActionCommand | None = None) -> click.Comma
         password = partial(new_password, password_stdin, f"Password of {as_user}", confirm=False)
         with place.open(as_user, password) as side, usage_errors(said):
             secret = None if as_user or not asks else new_password(password_stdin)
-            values = _values(row, said, typed, secret)
+            values = _values(said, typed, secret)
             _check_texts(row, said, values)
             given = row.input(**values)
             if not said.show_plan:
@@ -207,7 +207,7 @@ def words_of(kind: Any) -> list[str]:
     return next(words for part in parts if (words := words_of(part)))
 
 
-def _values(action: Action, spec: ActionCommand, typed: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
+def _values(spec: ActionCommand, typed: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
     """Return the fields that the command sets itself."""
     given = {}
     for name, spelling in spec.spelled.items():

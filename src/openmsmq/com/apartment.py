@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _EXPORTED_INTERFACES: Final = (d.IUnknown, o.IDispatch, m._DMSMQEventEvents, *persistence.INTERFACES)
-FIRST_REFERENCES: Final = 1
 
 
 class RemoteObject:

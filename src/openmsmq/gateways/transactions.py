@@ -66,7 +66,7 @@ class DistributedTransactions:
     def _document(self, row: TransactionRow) -> dict[str, Any]:
         held = self._held(row.uow)
         status = TransactionStatus(
-            row.uow.hex(), row.state, tuple(_partner_state(row, one) for one in row.enlistments),
+            row.uow.hex(), row.state, tuple(_partner_state(one) for one in row.enlistments),
             sum(locked for locked, _ in held.values()), sum(sent for _, sent in held.values()), self._is_on,
         )  # fmt: skip
         return {
@@ -101,7 +101,7 @@ class DistributedTransactions:
         return dict(sorted(found.items()))
 
 
-def _partner_state(row: TransactionRow, one: EnlistmentRow) -> PartnerState:
+def _partner_state(one: EnlistmentRow) -> PartnerState:
     is_superior = one.role == "superior"
     is_waited_for = one.state is (EnlistmentState.IN_DOUBT if is_superior else EnlistmentState.COMMITTING)
     return PartnerState(one.partner.host, is_superior, is_waited_for, one.failure, one.is_answered)

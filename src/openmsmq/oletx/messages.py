@@ -115,9 +115,9 @@ def propagate(uow: bytes, description: bytes = b"") -> bytes:
     return _PROPAGATE.pack(uow, ISOLATION_SERIALIZABLE, description.ljust(DESCRIPTION_SIZE, b"\0"))
 
 
-def prepare_request(*, single_phase: bool = False) -> bytes:
-    """Return PREPAREREQ."""
-    return struct.pack("<II", 0, single_phase)
+def prepare_request() -> bytes:
+    """Return PREPAREREQ for the two-phase commit."""
+    return bytes(8)
 
 
 def read_prepare_request(data: bytes) -> PrepareRequest:

@@ -97,9 +97,9 @@ def wchars(text: str) -> bytes:
     return text.encode("utf-16-le", "surrogatepass") + b"\0\0"
 
 
-def padded(data: bytes, alignment: int = 4) -> bytes:
-    """Return `data`, padded with zeros to a multiple of `alignment`."""
-    return data + bytes(-len(data) % alignment)
+def padded(data: bytes) -> bytes:
+    """Return `data`, padded with zeros to a multiple of 4 bytes."""
+    return data + bytes(-len(data) % 4)
 
 
 class HeaderScope:

@@ -243,7 +243,7 @@ class Arrival:
         arrived = Arrived(packet, message, origin, identifier, now)
         if passes:
             return self._pass_on(arrived, batch)
-        queue = self._destination(packet, message) if is_local else None
+        queue = self._destination(message) if is_local else None
         if transaction is None or queue is None:
             return self._decide(arrived, queue, None, batch)
         return self._take_in_order(arrived, queue, transaction, batch)
@@ -429,7 +429,7 @@ class Arrival:
             return None
         here = self._manager.machine
         message = message_of(MessagePacket(packet), absolute=False, here=here.identifier)
-        queue = self._destination(packet, message)
+        queue = self._destination(message)
         if queue is None or not accepts_batches(queue) or message.time_to_be_received != INFINITE:
             return None
         if message.message_class or message.acknowledgements_requested:
@@ -469,7 +469,7 @@ class Arrival:
             if name is not None and registry.local_queue(name) is None and registry.place_of(name) is None
         ]  # fmt: skip
 
-    def _destination(self, packet: UserMessage, message: Message) -> Queue | None:
+    def _destination(self, message: Message) -> Queue | None:
         """Return the destination queue on this machine. In a direct format name, only the part after the computer name
         is compared, because the sender may use any name of this machine."""
         name = _named_here(message.destination_queue_format_name, self._manager.machine.identifier)

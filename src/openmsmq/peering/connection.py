@@ -55,7 +55,7 @@ class PeerConnection(asyncio.Protocol):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, owner: ConnectionOwner, make_session: Callable[[float], MqqbSession[Any]]
     ) -> None:
-        self._loop, self._owner, self._make_session = loop, owner, make_session
+        self._loop, self._owner = loop, owner
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0

@@ -157,7 +157,7 @@ async def _converse(
         else:
             events = session.tick(now)
         for event in events:
-            _note(event, session, report, message, transactional)
+            _note(event, report, message, transactional)
             if isinstance(event, Established):
                 if message is None:
                     report.step = SendProgress.DONE
@@ -201,9 +201,7 @@ def _send(
     session.send(packet, 1, now)
 
 
-def _note(
-    event: Any, session: MqqbSession[int], report: SendReport, message: Message | None, transactional: bool
-) -> None:
+def _note(event: Any, report: SendReport, message: Message | None, transactional: bool) -> None:
     match event:
         case PeerIdentified(peer):
             report.peer = peer

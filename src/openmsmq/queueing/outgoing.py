@@ -189,15 +189,14 @@ class OutgoingQueues:
         changed, if that fails."""
         return remove_all(self._changes, [queue] * len(keys), keys, queue.locations(keys), locked=True)
 
-    def transferred(self, queue: OutgoingQueue, messages: Iterable[Message], also: Iterable[Operation] = ()) -> None:
+    def transferred(self, queue: OutgoingQueue, messages: Iterable[Message]) -> None:
         """Remove messages that the destination or the next hop has received, and put the requested copies into the
-        system journal ([MS-MQQB] 3.1.5.5.4). `also` joins the batch.
+        system journal ([MS-MQQB] 3.1.5.5.4).
 
         Raises MessageStorageFailed, with nothing changed.
         """
         with storing():
             change = ChangeSet(self._changes)
-            change.also(also)
             for message in messages:
                 change.remove(queue, message.lookup_identifier, message, MessageClass.ACK_REACH_QUEUE)
             change.commit()

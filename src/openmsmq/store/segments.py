@@ -73,9 +73,8 @@ def segment_number(name: str) -> int | None:
 class OpenHandles:
     """Keeps a bounded number of sealed segments open."""
 
-    def __init__(self, vfs: Vfs, limit: int = OPEN_SEGMENTS) -> None:
+    def __init__(self, vfs: Vfs) -> None:
         self._vfs = vfs
-        self._limit = limit
         self._sealed: OrderedDict[int, Segment] = OrderedDict()
 
     def handle(self, segment: Segment) -> int:
@@ -90,7 +89,7 @@ class OpenHandles:
     def keep(self, segment: Segment) -> None:
         """Add a sealed segment, whose handle may be closed when others are needed."""
         self._sealed[segment.number] = segment
-        while len(self._sealed) > self._limit:
+        while len(self._sealed) > OPEN_SEGMENTS:
             self.close(next(iter(self._sealed.values())))
 
     def close(self, segment: Segment) -> None:

@@ -126,7 +126,7 @@ def archive(
     there = "delta" if is_delta(files) else "parquet" if data_files(files) else format
     if there != format:
         raise PipelineError(f"{to} is an archive in the format {there}, not {format}")
-    sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(spark, files)
+    sink: _Sink = _DeltaSink(files) if format == "delta" else _ParquetSink(files)
     checkpoint = checkpoint or files.path(f"{_CHECKPOINT}/{_stream_name(server, source, queues, group)}")
     position = ArchiveFiles(spark, checkpoint)
     _make(position)
@@ -256,8 +256,7 @@ class _ParquetSink:
     """Writes batches as Parquet. The staging directory of a batch has one directory for each run that writes it, and is
     kept until the next batch begins, when Spark has committed it."""
 
-    def __init__(self, spark: SparkSession, files: ArchiveFiles) -> None:
-        self._spark = spark
+    def __init__(self, files: ArchiveFiles) -> None:
         self._files = files
 
     def put(self, stream: str, number: int, frame: DataFrame) -> ArchivedBatch:
