@@ -7,11 +7,13 @@ import re
 import pytest
 
 from daemon import Daemon
+from openmsmq.accounts.users import UsersFile
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    with Daemon(tmp_path_factory.mktemp("remote") / "data") as running:
+    with Daemon(tmp_path_factory.mktemp("client") / "data") as running:
+        UsersFile(running.directory / "users.json").add("tester", "Passw0rd!")
         yield running
     assert "Traceback" not in running.log
 
@@ -23,8 +25,13 @@ def qm(service):
 
 
 @pytest.fixture
-def queue(qm, request):
-    name = r".\private$\r-" + re.sub(r"\W", "_", request.node.name, flags=re.ASCII)[:100]
-    qm.create_queue(name)
-    yield name
-    qm.delete_queue(name)
+def path(request):
+    """Path name for a queue of the test."""
+    return r".\private$\r-" + re.sub(r"\W", "_", request.node.name, flags=re.ASCII)[:100]
+
+
+@pytest.fixture
+def queue(qm, path):
+    qm.create_queue(path)
+    yield path
+    qm.delete_queue(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import time
 from datetime import UTC, datetime
@@ -14,8 +13,7 @@ import pytest
 
 import openmsmq
 import openmsmq.aio
-from daemon import Daemon, meanwhile
-from openmsmq.accounts.users import UsersFile
+from daemon import meanwhile
 from openmsmq.client.arguments import as_message
 from openmsmq.model import security
 from openmsmq.model.constants import INFINITE, QueueAccessMask, SecurityInformation
@@ -23,39 +21,9 @@ from openmsmq.model.errors import AuthenticationError
 from openmsmq.model.security import SecurityDescriptor
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("client")
-    with Daemon(directory / "data") as running:
-        UsersFile(running.directory / "users.json").add("tester", "Passw0rd!")
-        yield running
-    assert "Traceback" not in running.log
-
-
 @pytest.fixture
-def qm(service):
-    with service.connect() as manager:
-        yield manager
-
-
-LONG_NAME = rf"DIRECT=OS:{'h' * 200}\private$\{'q' * 120}"
-
-
-def _plain(name):
-    return re.sub(r"\W", "_", name, flags=re.ASCII)[:100]
-
-
-@pytest.fixture
-def queue(qm, request):
-    name = rf".\private$\{_plain(request.node.name)}"
-    qm.create_queue(name)
-    yield name
-    qm.delete_queue(name)
-
-
-@pytest.fixture
-def transactional(qm, request):
-    name = rf".\private$\{_plain(request.node.name)}-tx"
+def transactional(qm, path):
+    name = f"{path}-tx"
     qm.create_queue(name, transactional=True)
     yield name
     qm.delete_queue(name)

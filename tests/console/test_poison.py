@@ -157,15 +157,6 @@ def test_readiness_names_the_failing_part() -> None:
     assert "a defect" in health.check(services)["daemon"]
 
 
-def asked_by_administrator(directory: Path, **services: Any) -> Any:
-    """Return an administrator's request that reads the data directory."""
-    settings = SimpleNamespace(directory=directory)
-    return SimpleNamespace(
-        services=SimpleNamespace(settings=settings, demand_administrator=lambda caller: None, **services),
-        caller=SimpleNamespace(administrator=True, ticket="t"),
-    )
-
-
 def site_of(directory: Path) -> ActionSite:
     """Return the site of a data directory in which a daemon has started, for an operator of its files."""
     (directory / "settings.json").write_text("{}")

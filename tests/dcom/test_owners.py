@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,7 +33,6 @@ def user(name: str, level: AuthLevel = INTEGRITY) -> RpcCaller:
 
 ALICE, BOB = user("alice"), user("bob")
 STRANGERS = [BOB, UNAUTHENTICATED, user("alice", CONNECT), user("bob", PRIVACY)]
-Using = Callable[[RpcCaller], Any]
 
 
 class ObjectsOfAlice:

@@ -41,7 +41,6 @@ from interop.impacket_client import (
 )
 
 LEVELS = {"anonymous": NONE, "connect": CONNECT, "integrity": INTEGRITY, "privacy": PRIVACY}
-MACHINE_DIRECT = "DIRECT=OS:.\\private$\\"
 LARGEST_BODY = 4 * 1024 * 1024 - 4096  # 4 MiB including the headers of a message
 UINT1, UINT4, TEXT = (17, "bVal"), (19, "ulVal"), (31, "pwszVal")
 _names = itertools.count()
