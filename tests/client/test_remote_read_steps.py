@@ -13,8 +13,9 @@ from msrpc.rpc.faults import RpcFault
 from openmsmq.client import remote_read
 from openmsmq.client import runner as transport
 from openmsmq.client.calls import CALL_FAILURES, ProtocolUnavailable, fault_error
-from openmsmq.client.remote_read import RR_ACK, RR_NACK, RemoteReadQueue
+from openmsmq.client.remote_read import RemoteReadQueue
 from openmsmq.client.reopening import open_handle
+from openmsmq.client.two_phases import RR_ACK, RR_NACK
 from openmsmq.conversion.packets import packet_of
 from openmsmq.interfaces import ms_mqrr as m
 from openmsmq.model.constants import INFINITE, Access, MessageSeekAction, ReceiveAction

@@ -7,8 +7,6 @@ Deviation D-255 has the differences.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -20,16 +18,16 @@ from openmsmq.client.calls import (
     REPEATABLE,
     UNANSWERED,
     ProtocolUnavailable,
-    RetryRule,
     Steps,
     answered,
     call,
 )
-from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
+from openmsmq.client.open_queue import TakenMessage, queue_format
+from openmsmq.client.two_phases import RR_ACK, RR_NACK, TwoPhaseQueue, demand_reader, fate_of_end, locks
 from openmsmq.conversion.packets import message_of
 from openmsmq.interfaces import ms_mqmp as mp
 from openmsmq.interfaces.ms_mqqp import REMOTEREADDESC, REMOTEREADDESC2, qm2qm
-from openmsmq.model.constants import Access, LookupAction, MessageSeekAction, ReceiveAction, Share
+from openmsmq.model.constants import Access, LookupAction, ReceiveAction, Share
 from openmsmq.model.errors import HResult, MsmqError, OperationCancelled
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
@@ -37,11 +35,7 @@ from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.message_packet import MessagePacket
 
 IP_READ = 1  # fIP of R_QMGetRTQMServerPort: the port of qm2qm
-RR_NACK, RR_ACK = 1, 2
 _FIRST_WITH_NUMBERS = (5, 1, 951)  # 3.2.4.2: servers of this version and later have RemoteQMStartReceive2
-_RECEIVE_SEEK, _PEEK_SEEK = 0x40000020, 0x40000010  # LookupAction without its MessageSeekAction
-# Possible outcomes of a RemoteQMEndReceive whose response was lost.
-_REMOVED = RetryRule(False, "the message may have been removed; otherwise the server puts it back")
 
 
 def port() -> Steps[int]:
@@ -62,11 +56,7 @@ class HandedOut:
 
 def open_queue(name: str, access: Access, exclusive: bool, client: bytes) -> Steps[Qm2QmQueue]:
     """Open a queue and a session on it. `client` is a GUID that identifies the client."""
-    if access not in (Access.RECEIVE, Access.PEEK):
-        raise MsmqError(
-            HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
-            f"{name}: qm2qm opens queues for receive and peek, not for {access.name.lower()}",
-        )
+    demand_reader("qm2qm", name, access)
     opened = yield from call(
         mp.qmcomm, "R_QMOpenRemoteQueue", name, fate=HARMLESS, pQueueFormat=queue_format(name), dwDesiredAccess=access,
         dwShareMode=Share.DENY_RECEIVE_SHARE if exclusive else Share.DENY_NONE, pLicGuid=client,
@@ -94,24 +84,17 @@ def open_session(name: str, access: Access, exclusive: bool, client: bytes, open
 
 
 @dataclass(slots=True)
-class Qm2QmQueue(OpenQueue):
-    """An open session: its request numbers, and the handle of the locked message of each request."""
+class Qm2QmQueue(TwoPhaseQueue):
+    """An open session, and the handle of the locked message of each request."""
 
     protocol: ClassVar[str] = "qm2qm"
-    two_phases: ClassVar[bool] = True
 
     session: bytes
     opened: HandedOut
     client: bytes
     numbered: bool  # whether the server sends lookup identifiers
     locked: dict[int, bytes] = field(default_factory=dict)
-    waiting: set[int] = field(default_factory=set)
     reopens: bool = True  # whether the session may be restarted after it had to be closed
-    _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-
-    def next_request(self) -> int:
-        """Return a request number for `start`."""
-        return next(self._requests) & 0xFFFFFFFF
 
     def close(self) -> Steps[None]:
         """Close the session (3.2.4.9). The server puts back locked messages and cancels pending requests."""
@@ -134,18 +117,6 @@ class Qm2QmQueue(OpenQueue):
             qm2qm, "RemoteQMCloseCursor", self.name, fate=HARMLESS, hQueue=self.opened.queue, hCursor=cursor
         )
 
-    def peek(self, action: ReceiveAction, timeout: int, cursor: int = 0) -> Steps[Message]:
-        return (yield from self.start(action, timeout=timeout, cursor=cursor)).message
-
-    def take(self, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
-        return self.start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor)
-
-    def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
-        return (yield from self.start(LookupAction(_PEEK_SEEK | seek), identifier=identifier)).message
-
-    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[TakenMessage]:
-        return self.start(LookupAction(_RECEIVE_SEEK | seek), identifier=identifier)
-
     def start(
         self,
         action: ReceiveAction | LookupAction,
@@ -156,7 +127,7 @@ class Qm2QmQueue(OpenQueue):
         request: int | None = None,
     ) -> Steps[TakenMessage]:
         """Read a message (3.2.4.2, 3.2.4.3, 3.1.4.11). A received message is locked until `end`."""
-        receives = action is ReceiveAction.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
+        receives = locks(action)
         request = self.next_request() if request is None else request
         description = REMOTEREADDESC(
             hRemoteQueue=self.opened.queue, hCursor=cursor, ulAction=action, ulTimeout=timeout,
@@ -230,8 +201,10 @@ class Qm2QmQueue(OpenQueue):
             raise
 
     def _end(self, handle: bytes, acknowledgment: int) -> Steps[None]:
-        fate = _REMOVED if acknowledgment == RR_ACK else HARMLESS
-        yield from call(qm2qm, "RemoteQMEndReceive", self.name, fate=fate, pphContext=handle, dwAck=acknowledgment)
+        yield from call(
+            qm2qm, "RemoteQMEndReceive", self.name, fate=fate_of_end(acknowledgment), pphContext=handle,
+            dwAck=acknowledgment,
+        )  # fmt: skip
 
     def _give_up(self, request: int, receives: bool) -> Steps[None]:
         """End a request without a known response. If the server has responded, it has locked a message whose handle is

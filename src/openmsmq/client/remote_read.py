@@ -7,8 +7,6 @@ that is too late, ended negatively, so no message is lost.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -19,14 +17,14 @@ from openmsmq.client.calls import (
     REPEATABLE,
     UNANSWERED,
     ProtocolUnavailable,
-    RetryRule,
     Steps,
     answered,
     call,
     on_failure,
     quietly,
 )
-from openmsmq.client.open_queue import OpenQueue, TakenMessage, queue_format
+from openmsmq.client.open_queue import TakenMessage, queue_format
+from openmsmq.client.two_phases import RR_ACK, RR_NACK, TwoPhaseQueue, demand_reader, fate_of_end, locks
 from openmsmq.conversion.packets import message_of
 from openmsmq.interfaces.ms_mqmq import XACTUOW
 from openmsmq.interfaces.ms_mqrr import RemoteRead, SectionBuffer
@@ -35,25 +33,19 @@ from openmsmq.model.constants import (
     Access,
     LookupAction,
     MessageClass,
-    MessageSeekAction,
     ReceiveAction,
     Share,
 )
-from openmsmq.model.errors import HResult, MsmqError, UnreadableMessage
+from openmsmq.model.errors import MsmqError, UnreadableMessage
 from openmsmq.model.lookup_id import lookup_id, sequence_of
 from openmsmq.model.message import Message
 from openmsmq.packet.errors import BadPacket
 from openmsmq.packet.sections import Section, SectionType, join
 
-RR_NACK, RR_ACK = 1, 2
 MQ_MOVE_ACCESS = 4
 _VERSION = {"Major": 6, "Minor": 3, "BuildNumber": 0}  # version of this client; servers should ignore it (3.1.4.2)
-_RECEIVE_SEEK = 0x40000020  # LookupAction of a receive, without its MessageSeekAction
-_PEEK_SEEK = 0x40000010
 # R_CancelReceive may arrive, on another connection, before its R_StartReceive.
 _CANCEL_ATTEMPTS = 100
-# Possible outcomes of an R_EndReceive whose response was lost.
-_REMOVED = RetryRule(False, "the message may have been removed; otherwise the server puts it back")
 
 
 def check_offered() -> Steps[None]:
@@ -69,11 +61,7 @@ def check_offered() -> Steps[None]:
 
 def open_queue(name: str, access: Access, exclusive: bool, caller: bytes) -> Steps[RemoteReadQueue]:
     """Open a queue (3.2.4.1). `caller` is a GUID that identifies the client."""
-    if access not in (Access.RECEIVE, Access.PEEK):
-        raise MsmqError(
-            HResult.MQ_ERROR_UNSUPPORTED_ACCESS_MODE,
-            f"{name}: RemoteRead opens queues for receive and peek, not for {access.name.lower()}",
-        )
+    demand_reader("RemoteRead", name, access)
     share = Share.DENY_RECEIVE_SHARE if exclusive else Share.DENY_NONE
     response = yield from _open("R_OpenQueue", name, access, share, caller)
     return RemoteReadQueue(name, access, exclusive, response.pphContext)
@@ -88,17 +76,13 @@ def _open(operation: str, name: str, access: int, share: int, caller: bytes) -> 
 
 
 @dataclass(slots=True)
-class RemoteReadQueue(OpenQueue):
-    """An open queue: its context handle, its pending requests, and the next request number, unique per queue
-    (3.1.4.7)."""
+class RemoteReadQueue(TwoPhaseQueue):
+    """An open queue: its context handle, and the requests of transactional receives."""
 
     protocol: ClassVar[str] = "remoteread"
-    two_phases: ClassVar[bool] = True
 
     handle: bytes
-    waiting: set[int] = field(default_factory=set)
     transactional: set[int] = field(default_factory=set)
-    _requests: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def close(self) -> Steps[None]:
         """Close the queue (3.2.4.13). The server puts back locked messages and cancels pending requests (deviation
@@ -116,25 +100,12 @@ class RemoteReadQueue(OpenQueue):
     def close_cursor(self, cursor: int) -> Steps[None]:
         yield from call(RemoteRead, "R_CloseCursor", self.name, fate=HARMLESS, phContext=self.handle, hCursor=cursor)
 
-    def peek(self, action: ReceiveAction, timeout: int, cursor: int = 0) -> Steps[Message]:
-        return (yield from self._start(action, timeout=timeout, cursor=cursor)).message
-
-    def take(self, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
-        return self._start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor)
-
     def take_in_transaction(self, uow: bytes, timeout: int, cursor: int = 0) -> Steps[TakenMessage]:
         """Receive a message in a distributed transaction in which the server participates (3.2.4.4.2). The message is
         locked until the transaction ends."""
-        return self._start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor, uow=uow)
+        return self.start(ReceiveAction.RECEIVE, timeout=timeout, cursor=cursor, uow=uow)
 
-    def peek_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[Message]:
-        return (yield from self._start(LookupAction(_PEEK_SEEK | seek), identifier=identifier)).message
-
-    # Deviation D-38: the identifier is never 0, as the paragraph on LookupId in [MS-MQRR] 3.1.4.7 has it.
-    def take_by_lookup_identifier(self, identifier: int, seek: MessageSeekAction) -> Steps[TakenMessage]:
-        return self._start(LookupAction(_RECEIVE_SEEK | seek), identifier=identifier)
-
-    def _start(
+    def start(
         self,
         action: ReceiveAction | LookupAction,
         *,
@@ -145,8 +116,8 @@ class RemoteReadQueue(OpenQueue):
     ) -> Steps[TakenMessage]:
         """Read a message with R_StartReceive (3.1.4.7) or R_StartTransactionalReceive (3.1.4.13). The whole message is
         requested. A received message stays locked."""
-        receives = action is ReceiveAction.RECEIVE or (isinstance(action, LookupAction) and action.destructive)
-        request = next(self._requests) & 0xFFFFFFFF
+        receives, request = locks(action), self.next_request()
+        # Deviation D-38: LookupId is not 0 for a lookup, as its paragraph in 3.1.4.7 has it.
         arguments: dict[str, Any] = {
             "phContext": self.handle, "LookupId": identifier, "hCursor": cursor, "ulAction": action,
             "ulTimeout": timeout, "dwRequestId": request, "dwMaxBodySize": MAXIMUM_MESSAGE_SIZE,
@@ -195,7 +166,7 @@ class RemoteReadQueue(OpenQueue):
     def _end(self, request: int, acknowledgment: int) -> Steps[None]:
         operation = "R_EndTransactionalReceive" if request in self.transactional else "R_EndReceive"
         yield from call(
-            RemoteRead, operation, self.name, fate=_REMOVED if acknowledgment == RR_ACK else HARMLESS,
+            RemoteRead, operation, self.name, fate=fate_of_end(acknowledgment),
             phContext=self.handle, dwAck=acknowledgment, dwRequestId=request,
         )  # fmt: skip
         self.transactional.discard(request)
