@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+import grimp
 import pytest
 
 import openmsmq
 
-PACKAGES = Path(openmsmq.__file__).parents[1]
 ROOT = Path(__file__).parents[1]
 CONTRACT = ROOT / "tools" / "import_contract.py"
 DOCUMENT = ROOT / "docs" / "architecture.md"
 
 
-def name_of(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGES).with_suffix("").parts).removesuffix(".__init__")
-
-
-@cache
-def sources() -> dict[str, ast.Module]:
-    """Return all modules by name."""
-    paths = [path for home in ("msrpc", "openmsmq") for path in (PACKAGES / home).rglob("*.py")]
-    return {name_of(path): ast.parse(path.read_text()) for path in paths}
-
-
-def imported(tree: ast.Module) -> Iterator[str]:
-    """Return the project modules that a module imports anywhere."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in sources())
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                if (found := inner if inner in sources() else node.module) in sources():
-                    yield found
+def imports() -> dict[str, set[str]]:
+    """Return the project modules that each one imports anywhere."""
+    graph = grimp.build_graph("msrpc", "openmsmq", cache_dir=None)
+    return {
+        name: {
+            other
+            for other in graph.find_modules_directly_imported_by(name)
+            for each in graph.get_import_details(importer=name, imported=other)
+            if not each["line_contents"].startswith(f"import {other}.")  # an extension module, which has no source
+        }
+        for name in graph.modules
+    }
 
 
 def test_no_imports_are_circular() -> None:
-    left = {name: set(imported(tree)) - {name} for name, tree in sources().items()}
+    left = imports()
     while leaves := [name for name, needs in left.items() if not needs & left.keys()]:
         for name in leaves:
             del left[name]
@@ -57,9 +46,8 @@ def test_no_class_of_the_queue_manager_extends_another_one() -> None:
     """Only kinds of queues have base classes: the queue of messages in transit, and its two subclasses."""
     parents = {
         node.name: [ast.unparse(base) for base in node.bases]
-        for name, tree in sources().items()
-        if name.startswith("openmsmq.queueing.")
-        for node in ast.walk(tree)
+        for path in Path(openmsmq.__file__).with_name("queueing").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef)
     }
     own = {name: bases for name, bases in parents.items() if any(base in parents for base in bases)}
