@@ -101,13 +101,13 @@ def test_a_run_that_is_overtaken_before_its_marker_fails(
     files = ArchiveFiles(spark, str(tmp_path))
 
     def overtake() -> None:
-        assert _ParquetSink(spark, files).put("stream", 0, batch).rows == 10
+        assert _ParquetSink(files).put("stream", 0, batch).rows == 10
         if goes_on:
-            _ParquetSink(spark, files).put("stream", 1, batch.limit(0))
+            _ParquetSink(files).put("stream", 1, batch.limit(0))
 
     before_the_end_of_a_batch(monkeypatch, overtake)
     with pytest.raises(PipelineError, match="another run has written batch 0 meanwhile"):
-        _ParquetSink(spark, files).put("stream", 0, batch)
+        _ParquetSink(files).put("stream", 0, batch)
     assert tags(spark, tmp_path) == list(range(10))
 
 
@@ -115,7 +115,7 @@ def test_a_run_that_loses_its_files_at_its_marker_fails_and_leaves_no_marker(
     spark: Any, batch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, marker = ArchiveFiles(spark, str(tmp_path)), "_staging/stream/0/_written.json"
-    sink = _ParquetSink(spark, files)
+    sink = _ParquetSink(files)
     lost = Meanwhile(monkeypatch, "write", marker, lambda: files.delete("_staging/stream/0"))
     with pytest.raises(PipelineError, match="another run has written batch 0 meanwhile"):
         sink.put("stream", 0, batch)
@@ -127,7 +127,7 @@ def test_a_batch_that_an_earlier_version_has_written_is_moved(spark: Any, batch:
     files = ArchiveFiles(spark, str(tmp_path))
     batch.write.partitionBy("queue", "date").parquet(files.path("_staging/stream/0"))
     files.write("_staging/stream/0/_written.json", json.dumps({"number": 0, "rows": 10, "bytes": 60, "newest": None}))
-    assert _ParquetSink(spark, files).put("stream", 0, batch).rows == 10
+    assert _ParquetSink(files).put("stream", 0, batch).rows == 10
     assert tags(spark, tmp_path) == list(range(10))
 
 
