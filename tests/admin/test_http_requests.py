@@ -18,7 +18,7 @@ import pytest
 from openmsmq.actions import by_http
 from openmsmq.actions.by_http import perform
 from openmsmq.actions.handles import HandleList, HandleQuery, NamedHandle, close_handle, get_handle, list_handles
-from openmsmq.actions.queues import queue_named
+from openmsmq.actions.queues import absent_queues, queue_named
 from openmsmq.admin import http_requests
 from openmsmq.admin.http_requests import (
     ApiError,
@@ -304,6 +304,18 @@ def test_queues_are_named_as_people_name_them(said: str, found: str) -> None:
         assert pattern is ("*" in said or "?" in said)
         with pytest.raises(ApiNotFound, match="there is no queue other"):
             queue_named(api, "other")
+
+
+def test_a_newer_list_of_queues_is_waited_for_once_for_all_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    rows = [queue("m\\private$\\orders")]
+    with (
+        served(document({"queues": rows, "matching": 1, "all": 1, "next": None, "command": ""})) as server,
+        HttpRequests(server.url, WHO) as api,
+    ):
+        assert absent_queues(api, ["other", "orders", "another"]) == ["other", "another"]
+        assert (len(server.requests), waits) == (5, [1.1])
 
 
 def test_a_request_that_the_server_would_refuse_for_its_size_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,16 +300,29 @@ _LIST_AGE: Final = 1.1  # maximum age of a list of the HTTP process in seconds
 
 def queue_named(http: HttpRequests, name: str) -> QueueView:
     """Return the queue with a name as users type it. Raises ApiNotFound."""
+    queue = _listed(http, name)
+    if queue is None:
+        time.sleep(_LIST_AGE)  # it may have been created after the list was read
+        queue = _listed(http, name)
+    if queue is None:
+        raise ApiNotFound(f"{http.url}: there is no queue {name}, or the user of the token may not see it")
+    return queue
+
+
+def absent_queues(http: HttpRequests, names: Sequence[str]) -> list[str]:
+    """Return the names for which `queue_named` would raise ApiNotFound."""
+    absent = [name for name in names if _listed(http, name) is None]
+    if absent:
+        time.sleep(_LIST_AGE)
+    return [name for name in absent if _listed(http, name) is None]
+
+
+def _listed(http: HttpRequests, name: str) -> QueueView | None:
     wanted = shown(path_of(name)).casefold()
     text = wanted.removeprefix(_HERE)
     query = ListQuery(filter=f"*{text}" if "*" in text or "?" in text else text, limit=0)
-    for pause in (_LIST_AGE, 0.0):  # a queue may have been created after the list was read
-        found: list[QueueView] = by_http.perform(http, list_queues, query).queues
-        queue = next((queue for queue in found if _is_called(queue, wanted)), None)
-        if queue is not None:
-            return queue
-        time.sleep(pause)
-    raise ApiNotFound(f"{http.url}: there is no queue {name}, or the user of the token may not see it")
+    found: list[QueueView] = by_http.perform(http, list_queues, query).queues
+    return next((queue for queue in found if _is_called(queue, wanted)), None)
 
 
 def _is_called(queue: QueueView, wanted: str) -> bool:

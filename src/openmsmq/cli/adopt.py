@@ -14,7 +14,7 @@ from openmsmq.actions import relays
 from openmsmq.actions.by_http import ActionsByHttp
 from openmsmq.actions.definitions import DefinitionsRequest, Differences, import_definitions
 from openmsmq.actions.errors import ActionIncomplete, ActionRefused
-from openmsmq.actions.queues import queue_named
+from openmsmq.actions.queues import absent_queues, queue_named
 from openmsmq.actions.relays import (
     NewRelay,
     RelayQuery,
@@ -28,7 +28,7 @@ from openmsmq.admin.account_names import Accounts, mapped, unknown
 from openmsmq.admin.comparing import Comparison, compare
 from openmsmq.admin.definitions import Document, definitions_of_queues
 from openmsmq.admin.definitions_schema import FORMAT, DefinitionsError
-from openmsmq.admin.http_requests import ApiError, ApiNotFound
+from openmsmq.admin.http_requests import ApiError
 from openmsmq.admin.naming import DEAD_LETTER_QUEUES, path_of
 from openmsmq.cli.account_maps import accounts_in, accounts_option
 from openmsmq.cli.connection import Address, connect, level_option, login_options
@@ -133,13 +133,8 @@ def _check_accounts(queues: list[Document]) -> None:
 
 
 def _missing(api: ActionsByHttp, queues: list[Document]) -> list[Document]:
-    missing = []
-    for queue in queues:
-        try:
-            queue_named(api.http, queue["name"])
-        except ApiNotFound:
-            missing.append(queue)
-    return missing
+    absent = absent_queues(api.http, [queue["name"] for queue in queues])
+    return [queue for queue in queues if queue["name"] in absent]
 
 
 def _steps(api: ActionsByHttp, queues: list[Document]) -> Any:
