@@ -18,6 +18,17 @@ import fork_server
 from daemon import Daemon
 from openmsmq.cli import main
 
+#: A function of the shell: it runs a command until it has printed something, and then ends it as Ctrl-C does.
+UNTIL_CTRL_C = """
+until_ctrl_c() {
+    "$@" > shown & local pid=$!
+    until [ -s shown ] || ! kill -0 $pid; do sleep 0.05; done
+    kill -INT $pid
+    wait $pid || { local code=$?; cat shown; return $code; }
+    cat shown
+}
+"""
+
 
 class CommandResult(NamedTuple):
     code: int

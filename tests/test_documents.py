@@ -21,6 +21,7 @@ import pytest
 import fork_server
 import openmsmq
 import openmsmq.aio
+from command_line import UNTIL_CTRL_C
 from daemon import Daemon
 from openmsmq.accounts.users import UsersFile
 from openmsmq.cli.root import cli
@@ -204,12 +205,12 @@ def test_each_line_of_the_readmes_shell_block_runs_on_a_new_daemon(tmp_path: Pat
             "OPENMSMQ_PORT_OFFSET=10000": f"OPENMSMQ_PORT={daemon.port}",
             "/tmp/queues": str(tmp_path / "data"), "/tmp/backup": str(tmp_path / "backup"),
         }  # fmt: skip
-        script = ["set -e", f'export PATH="{tmp_path}:$PATH"']
+        script = ["set -e", f'export PATH="{tmp_path}:$PATH"', UNTIL_CTRL_C]
         for line in lines:
             for printed, here in places.items():
                 line = line.replace(printed, here)
             endless = line.partition("#")[2].endswith("until Ctrl-C")
-            script.append(f"{{ timeout -s INT 3 {line.partition('#')[0]} || test $? = 124; }}" if endless else line)
+            script.append(f"{{ until_ctrl_c {line.partition('#')[0]} || test $? = 130; }}" if endless else line)
         ended = subprocess.run(
             ["bash", "-c", "\n".join(script)], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
         )

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 import fork_server
+from command_line import UNTIL_CTRL_C
 from daemon import Daemon
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "operating.md"
@@ -65,7 +66,7 @@ PREPARED = {
     "Live figures and open queues": """
         openmsmq queue create orders
         openmsmq user add alice --admin
-        openmsmq receive orders --timeout 200 & sleep 3
+        openmsmq receive orders --timeout 200 &
         """,
     "On another machine": """
         openmsmq queue create orders
@@ -102,10 +103,17 @@ def test_the_blocks_that_need_another_machine_are_listed() -> None:
 #: Placeholders for the reader's own system; the shell finds the values here.
 IDENTIFIERS = r"""
 id() { openmsmq "$@" --json | python -c "import json, sys; print(json.loads(sys.stdin.readline())['id'])"; }
-dead() { openmsmq send orders late --ttl 1 --deadletter >&2; sleep 3; id peek deadletter; }
+dead() {
+    openmsmq send orders late --ttl 1 --deadletter >&2
+    until openmsmq peek deadletter --json | grep -q .; do sleep 0.1; done
+    id peek deadletter
+}
 journaled() { openmsmq receive orders --json > kept; id peek 'orders;journal'; }
 sent() { openmsmq send orders again >&2; id peek orders; }
-waits() { id handle list orders; }
+waits() {
+    until openmsmq handle list orders --waiting --json | grep -q .; do sleep 0.1; done
+    id handle list orders
+}
 """
 HERE = {
     r"'{…}\17'": '"$(dead)"', r"'{…}\18'": '"$(journaled)"', r"'{…}\19'": '"$(sent)"',
@@ -127,7 +135,7 @@ def test_each_line_runs_on_a_new_daemon(tmp_path: Path, block: Block) -> None:
             "/var/lib/": f"{tmp_path}/", "/backup/": f"{tmp_path}/backup-",
             "https://mq.example.org:18021": f"http://127.0.0.1:{daemon.ready['endpoints']['web']['port']}",
         }  # fmt: skip
-        script = [f'export PATH="{tmp_path}:{Path(sys.executable).parent}:$PATH"', IDENTIFIERS]
+        script = [f'export PATH="{tmp_path}:{Path(sys.executable).parent}:$PATH"', IDENTIFIERS, UNTIL_CTRL_C]
         for printed in [*PREPARED[block.heading].splitlines(), *block.lines]:
             line = re.sub(r"\s+#.*", "", printed).strip()
             for text, here in places.items():
@@ -135,9 +143,9 @@ def test_each_line_runs_on_a_new_daemon(tmp_path: Path, block: Block) -> None:
             line = line.replace(f"{tmp_path}/openmsmq", str(tmp_path / "data"))
             if not line:
                 continue
-            line = f"timeout -s INT 6 {line}" if line.startswith(CTRL_C) else line
+            line = f"until_ctrl_c {line}" if line.startswith(CTRL_C) else line
             ends = {0, *MAY_END_WITH.get(re.sub(r"\s+#.*", "", printed).strip(), ())}
-            ends |= {124, 130} if CTRL_C in line else set()
+            ends |= {130} if CTRL_C in line else set()
             answered = line if line.startswith("export") or "&" in line else f"{line} < answers"
             script += [answered, f"case $? in {'|'.join(map(str, ends))});; *) exit 9;; esac"]
         environment = os.environ | {
