@@ -20,8 +20,9 @@ def rows(document: str) -> list[list[str]]:
 
 def logged() -> Iterator[str]:
     """Return the texts of warnings and errors, with `…` for values. Computed texts are not included."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    texts = (path.read_text(encoding="utf-8") for path in SOURCES)
+    for text in (text for text in texts if any(f".{level}(" in text for level in LEVELS)):
+        for node in ast.walk(ast.parse(text)):
             if (
                 isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS
                 and isinstance(node.func.value, ast.Name) and node.func.value.id in ("logger", "_logger", "log")
