@@ -48,6 +48,8 @@ _COMMAND = """#!{python} -IS
 import json, os, signal, socket, struct, sys
 if {is_python} and sys.argv[1:2] != ["-m"]:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+forwarded = {{signal.SIGINT, signal.SIGTERM}}
+signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)  # a shell ignores SIGINT in the background
 parent = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 parent.connect("\\0{address}")
 status, there = os.pipe()
@@ -64,8 +66,9 @@ for number in passed:
 pid = int(parent.recv(32))
 with open("/proc/self/comm", "w") as name:
     name.write("fork %d" % pid)
-for number in (signal.SIGINT, signal.SIGTERM):
+for number in forwarded:
     signal.signal(number, lambda number, frame: os.kill(pid, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
 code, = struct.unpack("<i", os.read(status, 4))
 if code < 0:
     if -code != signal.SIGKILL:

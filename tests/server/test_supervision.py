@@ -80,7 +80,7 @@ def test_a_supervisor_that_was_away_gets_further_keep_alives(
 def test_a_hangup_ends_the_daemon_in_order_unless_it_is_ignored(tmp_path: Path, notified: socket.socket) -> None:
     command = [sys.executable, "-m", "openmsmq.cli", "serve", "--data-dir", str(tmp_path / "data")]
     command += ["--endpoint-mapper-port", "0", "--rpc-port", "0", "--message-port", "0"]
-    for prefix, last in ((["nohup"], signal.SIGTERM), ([], signal.SIGHUP)):
+    for prefix, last in ((["nohup"], signal.SIGTERM), (["env", "--default-signal=HUP"], signal.SIGHUP)):
         with subprocess.Popen(
             [*prefix, *command], env=os.environ | environment(notified, WATCHDOG_USEC="200000"),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
