@@ -21,6 +21,7 @@ from openmsmq.cli import main
 #: A function of the shell: it runs a command until it has printed something, and then ends it as Ctrl-C does.
 UNTIL_CTRL_C = """
 until_ctrl_c() {
+    rm -f shown
     "$@" > shown & local pid=$!
     until [ -s shown ] || ! kill -0 $pid; do sleep 0.05; done
     kill -INT $pid
