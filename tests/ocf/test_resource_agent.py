@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -159,18 +160,31 @@ def test_a_daemon_that_hangs_is_a_failure_and_is_stopped_in_the_time_that_there_
     assert node.call("monitor") == NOT_RUNNING
 
 
-def test_a_restart_of_the_web_process_is_not_a_failure(tmp_path: Path) -> None:
+class Ready(BaseHTTPRequestHandler):
+    """Answers as a web process does whose daemon is ready."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"daemon: ok\n")
+
+
+def test_a_restart_of_the_web_process_is_not_a_failure(nodes: list[Node]) -> None:
+    """Another server, which accepts connections only after some time, takes the place of the web process."""
     program("curl", "make curl")
-    data_dir = tmp_path / "data"
-    data_dir.mkdir()
-    node = Node(tmp_path, "one", data_dir, "--web --web-port", str(free_port("127.0.0.1")))
+    node = nodes[0]
     assert node.call("start") == SUCCESS
-    try:
-        (web,) = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
-        os.kill(int(web), signal.SIGKILL)
+    port = free_port("127.0.0.1")
+    ready = node.temporary / "openmsmq-qm" / "ready"
+    ready.write_text(f'{{"endpoints": {{"web": {{"address": "127.0.0.1", "port": {port}}}}}}}')
+
+    def answer() -> None:
+        with HTTPServer(("127.0.0.1", port), Ready) as server:
+            server.timeout = 10
+            server.handle_request()
+
+    with meanwhile(1.5, answer):
         assert node.said("monitor") == (SUCCESS, "")
-    finally:
-        assert node.call("stop") == SUCCESS
 
 
 def test_the_monitor_uses_neither_a_proxy_nor_a_configuration_of_curl(tmp_path: Path) -> None:
