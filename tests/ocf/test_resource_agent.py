@@ -56,6 +56,11 @@ class Node:
     def pid(self) -> int:
         return int((self.temporary / "openmsmq-qm" / "pid").read_text())
 
+    @property
+    def parent(self) -> int:
+        """The process ID of the shell that waits for the daemon and records its exit code."""
+        return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[1])
+
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
@@ -116,10 +121,10 @@ def test_a_daemon_that_was_killed_is_a_failure_and_starts_again(nodes: list[Node
 def test_the_exit_status_of_a_daemon_may_be_recorded_slightly_later(nodes: list[Node]) -> None:
     node = nodes[0]
     assert node.call("start") == SUCCESS
-    waiting = int(Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[1])  # the parent
-    os.kill(waiting, signal.SIGSTOP)
+    parent = node.parent
+    os.kill(parent, signal.SIGSTOP)
     node.signal(signal.SIGKILL)
-    with meanwhile(0.3, lambda: os.kill(waiting, signal.SIGCONT)):
+    with meanwhile(0.3, lambda: os.kill(parent, signal.SIGCONT)):
         code, said = failure(node)
     assert (code, "exit code 137" in said) == (GENERIC, True)
 
@@ -205,8 +210,7 @@ def test_the_monitor_uses_neither_a_proxy_nor_a_configuration_of_curl(tmp_path: 
 def test_a_daemon_whose_exit_code_was_not_recorded_is_a_failure_with_a_description(nodes: list[Node]) -> None:
     node = nodes[0]
     assert node.call("start") == SUCCESS
-    waiting = int(Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()[1])  # the parent
-    os.kill(waiting, signal.SIGKILL)
+    os.kill(node.parent, signal.SIGKILL)
     node.signal(signal.SIGKILL)
     code, said = failure(node)
     expected = f"openmsmq(qm): the daemon ended with an unknown exit code; see {node.log}\n"

@@ -133,7 +133,7 @@ def _check_accounts(queues: list[Document]) -> None:
 
 
 def _missing(api: ActionsByHttp, queues: list[Document]) -> list[Document]:
-    absent = absent_queues(api.http, [queue["name"] for queue in queues])
+    absent = set(absent_queues(api.http, [queue["name"] for queue in queues]))
     return [queue for queue in queues if queue["name"] in absent]
 
 
