@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -504,6 +505,17 @@ def test_a_server_may_take_a_while_to_answer_a_new_connection(own: Plane) -> Non
             assert client.queues()
     finally:
         going_on.join()
+
+
+def test_a_client_does_not_wait_forever_for_a_host_that_vanished(plane: Plane) -> None:
+    """gRPC sets the socket's limit for unacknowledged data only with a keepalive time."""
+    plane.client.queues()
+    limits = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as connection:
+            if connection.getpeername()[1] == plane.port:
+                limits.add(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+    assert 20_000 in limits  # milliseconds
 
 
 def test_a_flight_process_that_dies_is_started_again(own: Plane) -> None:

@@ -35,7 +35,9 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 final class Connection implements ReadableByteChannel, WritableByteChannel {
   private static final int CONNECT_MILLISECONDS = 20_000;
   private static final int BUFFER = 1 << 16;
-  private static final int KEEPALIVE_SECONDS = 60;
+  private static final int KEEPALIVE_SECONDS = 60; // these three as in flight/arrow_listener.py
+  private static final int PROBE_SECONDS = 15;
+  private static final int PROBES = 4;
   private static final long LONGEST_RETRY = 1_000_000_000; // seconds; in nanoseconds, it fits into a long
 
   private final SocketChannel socket;
@@ -108,6 +110,8 @@ final class Connection implements ReadableByteChannel, WritableByteChannel {
       socket.setOption(StandardSocketOptions.TCP_NODELAY, true);
       socket.setOption(StandardSocketOptions.SO_KEEPALIVE, true);
       socket.setOption(ExtendedSocketOptions.TCP_KEEPIDLE, KEEPALIVE_SECONDS);
+      socket.setOption(ExtendedSocketOptions.TCP_KEEPINTERVAL, PROBE_SECONDS);
+      socket.setOption(ExtendedSocketOptions.TCP_KEEPCOUNT, PROBES);
       if (access.tlsRoot() == null) {
         source = socket;
         target = socket;

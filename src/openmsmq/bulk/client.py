@@ -31,8 +31,14 @@ logger = logging.getLogger(__name__)
 DEFAULT_PORT = 18020
 # gRPC's default reconnect delays are up to two minutes, longer than a restart of the queue manager takes. Its
 # `min_reconnect_backoff_ms` is not a delay but the time limit of an attempt, including handshakes; the default of 20 s
-# is suitable.
-_RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
+# is suitable. With a keepalive time, a request that a vanished host or a firewall does not acknowledge fails after
+# 20 s, and a silent connection after six minutes; otherwise both would wait forever. A gRPC server closes connections
+# with pings more often than every five minutes.
+_CONNECTION = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 310_000),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +160,7 @@ class BulkClient:
         scheme = "grpc+tcp" if tls_root is None else "grpc+tls"
         roots = Path(tls_root).read_bytes() if isinstance(tls_root, str | Path) else tls_root
         options: dict[str, Any] = {} if roots is None else {"tls_root_certs": roots}
-        options["generic_options"] = _RECONNECT
+        options["generic_options"] = _CONNECTION
         headers = []
         if user is not None:
             credentials = base64.b64encode(f"{user}:{password}".encode()).decode()

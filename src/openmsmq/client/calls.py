@@ -256,7 +256,12 @@ _HINTS: dict[tuple[str, int], str] = {
     ),
     ("R_QMCreateObjectInternal", HResult.MQ_ERROR_ILLEGAL_QUEUE_PATHNAME): (
         'a private queue has the path name .\\private$\\NAME; not allowed in NAME: \\ ; + , " and control characters, '
-        f"more than {MAXIMUM_QUEUE_NAME} characters"
+        f"more than {MAXIMUM_QUEUE_NAME} characters; a public queue (.\\NAME) needs a server with a directory (setting "
+        "directory_provider)"
+    ),
+    ("rpc_QMOpenQueueInternal", HResult.MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION): (
+        "a name of this kind cannot be opened with this access, or the public queue is not in the server's directory "
+        "(setting directory_provider)"
     ),
 }
 
