@@ -22,9 +22,11 @@ from starlette.types import Receive, Scope, Send
 
 from console.certificate import self_signed
 from daemon import eventually
-from openmsmq.console import application, bounded
+from openmsmq.console import application, bounded, navigation
 from openmsmq.console.application import Web
 from openmsmq.console.bounded import BoundedProtocol, BoundedServer
+from openmsmq.console.callers import WebCaller
+from openmsmq.console.pages import Console
 from openmsmq.console.problems import Problem
 from openmsmq.console.services import Services, WebSettings
 
@@ -225,8 +227,21 @@ def test_a_body_that_comes_slowly_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     assert caught.value.status == 408
 
 
-def test_long_running_work_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_takes_too_long_says_that_a_change_may_still_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "WORK_SECONDS", 0.1)
     with pytest.raises(Problem) as caught:
         asyncio.run(web().work(time.sleep, 0.5))
-    assert caught.value.status == 504
+    assert caught.value.status == 504 and "a change may still be made" in caught.value.detail
+
+
+@pytest.mark.parametrize(("status", "unchanged"), [(412, True), (507, True), (503, False), (504, False)])
+def test_a_page_says_that_nothing_was_changed_only_if_that_is_known(
+    monkeypatch: pytest.MonkeyPatch, status: int, unchanged: bool
+) -> None:
+    monkeypatch.setattr(navigation, "counts_of", lambda services, caller: None)
+    monkeypatch.setattr(navigation, "links", lambda path, counts, caller: [])
+    request = Request({"type": "http", "method": "POST", "path": "/queues", "headers": []})
+    request.state.caller = WebCaller("", "alice", "", False, "")
+    request.state.form, request.state.problem = {}, Problem(status, "why").document("1")
+    page = asyncio.run(Console(web()).render(request, "problem.html", "Queues", failed=request.state.problem))
+    assert (b"Nothing was changed" in page.body) is unchanged

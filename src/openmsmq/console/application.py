@@ -118,7 +118,8 @@ class Web:
         except TimeoutError as error:
             if isinstance(error, MsmqError):
                 raise
-            raise Problem(504, f"the queue manager has not answered within {WORK_SECONDS:.0f} s") from None
+            raise Problem(504, f"the queue manager has not answered within {WORK_SECONDS:.0f} s; a change may still be "
+                               "made: the audit log will show it") from None  # fmt: skip
 
     async def read(self, request: Request) -> bytes:
         """Return the body of a request. Raises Problem if it is too large or too slow."""
