@@ -58,7 +58,7 @@ class JobView(msgspec.Struct, frozen=True):
     total: Annotated[int, doc("Messages in the queue when the job started.")] = 0
     looked: Annotated[int, doc("Number of messages examined.")] = 0
     done: Annotated[int, doc("Processed messages; after an interruption, the minimum.")] = 0
-    failed: Annotated[int, doc("Messages that could not be processed and were not moved.")] = 0
+    failed: Annotated[int, doc("Messages that could not be processed and remain where they were.")] = 0
     gone: Annotated[int, doc("Messages that another reader had received or locked.")] = 0
     ways: Annotated[dict[str, int], doc("Number of messages by method.")] = msgspec.field(default_factory=dict)
     failures: Annotated[list[JobFailure], doc("The first failures.")] = msgspec.field(default_factory=list)

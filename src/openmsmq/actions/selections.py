@@ -144,7 +144,7 @@ class Result(Output, frozen=True):
 
     act: ActDone
     done: Annotated[int, doc("Processed messages.")]
-    failed: Annotated[int, doc("Messages that could not be processed and were not moved.")]
+    failed: Annotated[int, doc("Messages that could not be processed and remain where they were.")]
     gone: Annotated[int, doc("Messages that another reader had received or locked.")]
     ways: Annotated[dict[str, int], doc("Number of messages by method: in one transaction, or sent and then removed.")]
     failures: Annotated[list[FailedMessage], doc("The first that failed.")]
