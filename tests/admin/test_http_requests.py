@@ -204,12 +204,32 @@ def test_a_server_without_http_counts_as_unreachable(raw: bytes) -> None:
         ask(lambda connection: connection.sendall(raw))
 
 
+@pytest.mark.parametrize(("method", "doubtful"), [("POST", True), ("DELETE", True), ("GET", False)])
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_change_without_an_answer_may_have_been_made(method: str, doubtful: bool, closes: bool) -> None:
+    def silent(connection: socket.socket) -> None:
+        if not closes:
+            gone(connection, 30)
+
+    with (
+        served(silent) as server,
+        HttpRequests(server.url, WHO, seconds=30 if closes else 0.2) as api,
+        pytest.raises(ApiUnreachable if closes else ApiTimeout) as caught,
+    ):
+        api.ask(method, "/queues/1", body={} if method == "POST" else None)
+    assert ("the change may have been made (openmsmq audit shows it)" in str(caught.value)) is doubtful
+
+
 def test_a_closed_port_counts_as_unreachable() -> None:
     with socket.socket() as bound:  # held, so that no other program listens there
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        with HttpRequests(url, WHO) as api, pytest.raises(ApiUnreachable, match="refused"):
-            perform(api, list_handles, HandleQuery())
+        with HttpRequests(url, WHO) as api:
+            with pytest.raises(ApiUnreachable, match="refused"):
+                perform(api, list_handles, HandleQuery())
+            with pytest.raises(ApiUnreachable) as caught:
+                api.ask("POST", "/queues", body={})
+            assert "may have been made" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ class HttpRequests:
             "Authorization": who.header, "Accept": "application/json", "User-Agent": f"openmsmq/{__version__}"
         }  # fmt: skip
         self._seconds: Final = SECONDS if seconds is None else seconds
+        self._sent = False  # whether the last request was sent completely
         connecting = min(_CONNECT_SECONDS, self._seconds)
         self._connection: Final[http.client.HTTPConnection] = (
             http.client.HTTPConnection(parts.hostname, parts.port, timeout=connecting)
@@ -154,7 +155,7 @@ class HttpRequests:
                 status, kind, answer = self._exchange(method, target, data)  # the server had closed an idle connection
         except TimeoutError:
             self.close()
-            raise ApiTimeout(f"{self.url} has not answered within {self._seconds:g} s") from None
+            raise ApiTimeout(f"{self.url} has not answered within {self._seconds:g} s{self._doubt(method)}") from None
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise ApiUnreachable(
@@ -164,8 +165,8 @@ class HttpRequests:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ApiUnreachable(
-                f"{self.url} does not answer as an HTTP server does ({error or type(error).__name__}): does the daemon "
-                "run with the setting web, and are scheme, host and port right?"
+                f"{self.url} does not answer as an HTTP server does ({error or type(error).__name__})"
+                f"{self._doubt(method)}: does the daemon run with the setting web, and are scheme, host and port right?"
             ) from None
         if status not in _DONE:
             raise self._refusal(status, kind, answer)
@@ -179,6 +180,7 @@ class HttpRequests:
     def _exchange(self, method: str, target: str, data: bytes | None) -> tuple[int, str, bytes]:
         """Send a request; return status, media type and body. Raises OSError, HTTPException."""
         connection = self._connection
+        self._sent = False
         deadline = time.monotonic() + self._seconds
         connection.response_class = cast(
             "Any",
@@ -191,6 +193,7 @@ class HttpRequests:
         else:
             headers = {**self._headers, "Content-Type": "application/json"}
             connection.request(method, target, data, headers)
+        self._sent = True
         response = connection.getresponse()
         body = response.read(_LARGEST + 1)
         if len(body) > _LARGEST:
@@ -202,6 +205,10 @@ class HttpRequests:
             to = response.headers.get("location", "")[:200]
             raise http.client.HTTPException(f"redirected to {to!r}; redirects are not followed")
         return response.status, kind, body
+
+    def _doubt(self, method: str) -> str:
+        """Return what to say of a change whose request was sent, but not answered."""
+        return ", and the change may have been made (openmsmq audit shows it)" if self._sent and method != "GET" else ""
 
     def _refusal(self, status: int, kind: str, body: bytes) -> ApiError:
         """Convert a status other than 200 into an error."""
