@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -17,6 +18,8 @@ from openmsmq.bulk.message_columns import END_OF_ROWS
 from openmsmq.model.errors import MsmqError, error_for
 
 FAILURES = (flight.FlightError, pa.ArrowException, OSError)
+_MOST_UNANSWERED: Final = 32 << 20  # bytes of rows whose result is unknown; with more, a writer that collects waits
+_PATIENCE: Final = 1.0  # seconds; the server may need more rows before it reports the next ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class RowStream:
         except FAILURES as error:
             raise translated(error) from error
         self._replies: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._rows = self._bytes = 0  # rows sent; bytes of those without a reply
+        self._unanswered: Final[deque[tuple[int, int]]] = deque()  # number of the row after a batch, and its bytes
         self._listener = threading.Thread(target=self._listen, name="upload replies", daemon=True)
         self._listener.start()
 
@@ -68,7 +73,13 @@ class RowStream:
             self._writer.write_batch(batch)
         except FAILURES as error:
             raise self._failure(error) from error
+        if self._collect is not None:
+            self._rows += batch.num_rows
+            self._bytes += batch.nbytes
+            self._unanswered.append((self._rows, batch.nbytes))
         self._process_replies()
+        while self._bytes > _MOST_UNANSWERED and self._process_replies(_PATIENCE):
+            pass
 
     def finish(self) -> Staged:
         """Finish the stage after all rows were written."""
@@ -105,10 +116,22 @@ class RowStream:
                 error = reported
         return self._translated(error)
 
-    def _process_replies(self) -> None:
-        """Process the replies received so far."""
-        while not self._replies.empty():
-            reply = self._replies.get()
-            if self._collect is not None:
-                refused = [Refusal(row, error_for(hresult, detail)) for row, hresult, detail in reply["refused"]]
-                self._collect(reply["through"], refused)
+    def _process_replies(self, patience: float = 0) -> bool:
+        """Process the replies received so far, and wait up to `patience` seconds for the first. Returns whether there
+        was one."""
+        found = False
+        with suppress(Empty):
+            while True:
+                reply = self._replies.get(timeout=0 if found else patience)
+                found = True
+                if self._collect is not None:
+                    self._take(reply)
+        return found
+
+    def _take(self, reply: dict[str, Any]) -> None:
+        """Report a reply to the writer."""
+        assert self._collect is not None
+        while self._unanswered and self._unanswered[0][0] <= reply["through"]:
+            self._bytes -= self._unanswered.popleft()[1]
+        refused = [Refusal(row, error_for(hresult, detail)) for row, hresult, detail in reply["refused"]]
+        self._collect(reply["through"], refused)

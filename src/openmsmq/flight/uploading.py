@@ -101,11 +101,15 @@ class Upload:
         held = NOTHING
         for batch in batches:
             for start in range(0, batch.num_rows, _ENCODED):
-                for chunk in _pieces(encoder.encode(batch.slice(start, _ENCODED))):
+                pieces = list(_pieces(encoder.encode(batch.slice(start, _ENCODED))))
+                for chunk in pieces:
                     if len(held):
                         self._send(held, False)
                     held = chunk
                 if self._report is not None:
+                    if not pieces and len(held):  # while all rows are refused, it would wait, and with it the reports
+                        self._send(held, False)
+                        held = NOTHING
                     self._report_progress(held, encoder.rows)
         self._send(held, True)
         while self._asked:
