@@ -41,7 +41,7 @@ def both(directory: DomainController, second: SambaServer) -> list[str]:
 
 def while_it_dies(server: SambaServer, work: Callable[[], T]) -> tuple[T, float]:
     """Start `work` at a controller that does not respond, and kill the controller. Returns the result of `work` and
-    the seconds that it took after the kill. The controller is running again."""
+    the seconds that it took after the kill. The controller is running again. Meanwhile, this thread must not stop."""
     results: list[Any] = []
 
     def run() -> None:
@@ -52,8 +52,10 @@ def while_it_dies(server: SambaServer, work: Callable[[], T]) -> tuple[T, float]
 
     thread = threading.Thread(target=run)
     with server.silent():
+        started = time.monotonic()
         thread.start()
         thread.join(0.7)
+        assert time.monotonic() - started < 2, "the wait for the controller held Python's lock"
         assert not results, "it has not asked this controller"
         server.kill()
     started = time.monotonic()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from openmsmq.directory.active.ldap_text import filter_text
 from openmsmq.directory.active.schema import Values
@@ -200,7 +201,11 @@ class LdapSession:
         connection.set_option(ldap.OPT_NETWORK_TIMEOUT, min(CONNECT_SECONDS, patience))
         connection.set_option(ldap.OPT_TIMEOUT, patience)
         self._patience = patience
+        # The login is the only call that holds Python's lock, so it would stop the queue manager if a server did not
+        # answer. Two calls that do not hold it find out first.
+        _get_service_ticket(gss, host)
         try:
+            connection.search_s("", int(Scope.BASE), attrlist=["supportedSASLMechanisms"])
             connection.sasl_interactive_bind_s("", ldap.sasl.sasl({}, "GSSAPI"))
         except ldap.AUTH_METHOD_NOT_SUPPORTED:
             raise DirectoryNotConnected(
@@ -310,6 +315,16 @@ def _get_ticket(gss: Any, login: LdapCredentials) -> None:
         reason = " ".join(str(error.gen_message()).split())
         advice = f"`klist -k {login.keytab}` shows whose keys it has" if login.keytab else "is the password right?"
         raise DirectoryNotConnected(f"no Kerberos ticket for {login.account}: {reason}; {advice}") from None
+
+
+def _get_service_ticket(gss: Any, host: str) -> None:
+    """Obtain the ticket for a controller, which the login then finds in the cache. Raises DirectoryNotConnected."""
+    try:
+        name = gss.Name(f"ldap@{urlsplit(f'ldap://{host}').hostname}", gss.NameType.hostbased_service)
+        gss.SecurityContext(name=name, mech=gss.MechType.kerberos, usage="initiate").step()
+    except gss.exceptions.GSSError as error:
+        reason = " ".join(str(error.gen_message()).split())
+        raise DirectoryNotConnected(f"{host} does not let this account log in: no Kerberos ticket: {reason}") from None
 
 
 def _lowered(values: Mapping[str, list[bytes]]) -> dict[str, list[bytes]]:
