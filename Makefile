@@ -16,7 +16,7 @@ NATIVE_TESTS := tests/compiled tests/ndr/test_engine.py tests/queueing/test_dead
 	tests/msrpc/rpc/test_ntlm_vectors.py tests/msrpc/rpc/test_recorded_conversations.py tests/msrpc/rpc/test_whole_pdus.py \
 	tests/peering/test_simulation.py
 
-.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus wireshark deployments compiled connector interpreted demo test nightly wheel-test mutants fuzzer recorder lint bench image-test clean
+.PHONY: setup docs deb package-test java jdk samba nftables domain curl browser prometheus wireshark widl rabbitmq deployments compiled connector interpreted demo test nightly wheel-test mutants fuzzer recorder lint bench image-test clean
 
 setup: compiled
 
@@ -84,13 +84,21 @@ prometheus:
 wireshark:
 	@tools/ensure wireshark
 
+# A second IDL compiler.
+widl:
+	@tools/ensure widl
+
+# The test of the bridges of docs/bridges.md.
+rabbitmq:
+	@tools/ensure rabbitmq
+
 # Required only for tests of the Helm chart and of the container examples.
 deployments: $(STAMP)
 	@tools/ensure deployments
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements-deployments.txt || [ -z "$$CI" ]
 	@$(BIN)/python tools/fetch-helm || [ -z "$$CI" ]
 
-test: java jdk samba curl prometheus wireshark compiled connector $(SPARK)
+test: java jdk samba curl prometheus wireshark widl compiled connector $(SPARK)
 	@$(PYTEST) -m "not slow"
 	@TESTS=compiled $(PYTEST) -n 2 -m "not slow" $(NATIVE_TESTS)
 
@@ -98,7 +106,7 @@ demo: java compiled
 	@$(BIN)/python demo
 
 # Long tests, in parts; results are in docs/proof. `tools/prove` lists the parts. All parts together take days.
-NIGHTLY := java jdk samba nftables domain curl browser prometheus wireshark deployments compiled connector $(SPARK)
+NIGHTLY := java jdk samba nftables domain curl browser prometheus wireshark widl rabbitmq deployments compiled connector $(SPARK)
 nightly: $(NIGHTLY) fuzzer recorder
 	@$(BIN)/python tools/prove all
 
