@@ -14,6 +14,7 @@ from openmsmq.interfaces import mc_mqac as m
 from openmsmq.protocols.mqac.classes import CLASSES
 
 CLASS_KIND: Final = 5
+SYS_WIN64: Final = 3
 
 
 def test_every_member_of_every_class_is_described() -> None:
@@ -74,6 +75,7 @@ def test_the_type_library_describes_every_class_and_interface() -> None:
         attributes = (await world.call(library, o.ITypeLib, "GetLibAttr")).ppTLibAttr
         assert UUID(bytes_le=attributes.guid) == UUID("d7d6e071-dccd-11d0-aa4b-0060970debae")
         assert (attributes.wMajorVerNum, attributes.wMinorVerNum) == (3, 0)
+        assert attributes.syskind == SYS_WIN64  # so oVft is 8 for each opnum, 2.2.45
         named = await world.call(library, o.ITypeLib, "GetDocumentation", index=-1, refPtrFlags=1)
         assert text_of(named.pBstrName) == "MSMQ"
         named = await world.call(library, o.ITypeLib, "GetDocumentation", index=containing.pIndex, refPtrFlags=1)
@@ -84,6 +86,8 @@ def test_the_type_library_describes_every_class_and_interface() -> None:
             described = world.unpack((await world.call(library, o.ITypeLib, "GetTypeInfo", index=index)).ppTInfo).ipid
             attributes = (await world.call(described, o.ITypeInfo, "GetTypeAttr")).ppTypeAttr
             assert attributes.typekind == kind
+            assert (attributes.wMajorVerNum, attributes.wMinorVerNum) == (3, 0)  # of the library, 2.2.44
+            assert attributes.dwReserved2 == attributes.dwReserved3 == 0xFFFFFFFF
             by_guid = await world.call(library, o.ITypeLib, "GetTypeInfoOfGuid", guid=attributes.guid)
             assert await name_of(world.unpack(by_guid.ppTInfo).ipid) == await name_of(described)
             if kind == CLASS_KIND:

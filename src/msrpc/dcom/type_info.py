@@ -23,8 +23,8 @@ from msrpc.ndr.runtime import CoClass, Member, Parameter
 _DISPATCH_KIND, _DUAL_FLAGS = 4, 0x1040  # TKIND_DISPATCH; TYPEFLAG_FDUAL | TYPEFLAG_FDISPATCHABLE
 _CLASS_KIND, _CAN_CREATE = 5, 2  # TKIND_COCLASS; TYPEFLAG_FCANCREATE
 _DEFAULT, _SOURCE = 1, 2  # IMPLTYPEFLAGs, 2.2.13
-_WIN32 = 1  # SYS_WIN32, 2.2.15
-_FUNC_DISPATCH, _STDCALL, _POINTER = 4, 4, 8
+_WIN64, _POINTER = 3, 8  # SYS_WIN64 (2.2.21), whose pointers have eight octets (2.2.45)
+_FUNC_DISPATCH, _STDCALL = 4, 4
 _INVOKE: Final = {"method": 1, "propget": 2, "propput": 4, "propputref": 8}
 _TYPES: Final = {
     "long": VT.I4, "short": VT.I2, "BSTR": VT.BSTR, "VARIANT": VT.VARIANT, "VARIANT_BOOL": VT.BOOL, "HRESULT": 25,
@@ -33,6 +33,7 @@ _TYPES: Final = {
 _VOID, _PTR = 24, 26
 _PARAMETER_FLAGS: Final = {"in": 1, "out": 2, "retval": 8, "optional": 0x10}
 _MEMBERID_NIL: Final = -1
+_UNUSED: Final = 0xFFFFFFFF  # reserved DWORDs of TYPEATTR, which are -1
 
 
 def _texts(name: str, wanted: int) -> list[o.FLAGGED_WORD_BLOB]:
@@ -113,7 +114,7 @@ class TypeLibrary(_Described):
         """3.11.4.5."""
         major, minor = self._library.version
         attributes = o.TLIBATTR(
-            guid=self._library.guid.bytes_le, syskind=_WIN32, wMajorVerNum=major, wMinorVerNum=minor
+            guid=self._library.guid.bytes_le, syskind=_WIN64, wMajorVerNum=major, wMinorVerNum=minor
         )  # fmt: skip
         return o.ITypeLib_GetLibAttr_Response(ppTLibAttr=attributes)
 
@@ -160,6 +161,14 @@ class _InLibrary(_Described):
         """3.7.4.4: properties are functions here."""
         raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self.name} has no variables")
 
+    def _attributes(self, **of_kind: int) -> o.TYPEATTR:
+        """Return the attributes of the type (2.2.44); the version is that of the library."""
+        major, minor = self._library.version
+        return o.TYPEATTR(
+            guid=self._type.uuid.bytes_le, dwReserved2=_UNUSED, dwReserved3=_UNUSED, cbSizeInstance=_POINTER,
+            typekind=self.kind, cbAlignment=_POINTER, wMajorVerNum=major, wMinorVerNum=minor, **of_kind,
+        )  # fmt: skip
+
 
 class ClassInfo(_InLibrary):
     """ITypeInfo of a class: the interfaces that it implements and those that it calls."""
@@ -177,10 +186,7 @@ class ClassInfo(_InLibrary):
 
     def GetTypeAttr(self, context: CallContext, q: Any) -> Any:
         """3.7.4.1."""
-        attributes = o.TYPEATTR(
-            guid=self._type.uuid.bytes_le, cbSizeInstance=_POINTER, typekind=_CLASS_KIND,
-            cImplTypes=len(self._implemented), cbAlignment=_POINTER, wTypeFlags=_CAN_CREATE, wMajorVerNum=1,
-        )  # fmt: skip
+        attributes = self._attributes(cImplTypes=len(self._implemented), wTypeFlags=_CAN_CREATE)
         return o.ITypeInfo_GetTypeAttr_Response(ppTypeAttr=attributes)
 
     def GetFuncDesc(self, context: CallContext, q: Any) -> Any:
@@ -223,10 +229,9 @@ class TypeInfo(_InLibrary):
     def GetTypeAttr(self, context: CallContext, q: Any) -> Any:
         """3.7.4.1."""
         members = self._interface.all_members
-        attributes = o.TYPEATTR(
-            guid=self._interface.uuid.bytes_le, cbSizeInstance=_POINTER, typekind=_DISPATCH_KIND, cFuncs=len(members),
-            cImplTypes=1, cbSizeVft=_POINTER * 7, cbAlignment=_POINTER, wTypeFlags=_DUAL_FLAGS, wMajorVerNum=1,
-        )  # fmt: skip
+        attributes = self._attributes(
+            cFuncs=len(members), cImplTypes=1, cbSizeVft=_POINTER * 7, wTypeFlags=_DUAL_FLAGS
+        )
         return o.ITypeInfo_GetTypeAttr_Response(ppTypeAttr=attributes)
 
     def GetFuncDesc(self, context: CallContext, q: Any) -> Any:
