@@ -100,7 +100,11 @@ def test_the_page_of_open_queues_closes_one(daemon: Daemon, client: Client, queu
     with daemon.connect() as manager, manager.open(path, "peek", exclusive=True):
         assert path.rpartition("\\")[2] in browser.ask("GET", "/handles?exclusive=true").text
         [found] = client.get("/handles", queue=queue)["handles"]
-        assert browser.ask("POST", f"/handles/{found['id']}/close", {"csrf": csrf}).status == 303
+        form = f"/handles/{found['id']}/close"
+        asked = browser.ask("POST", form, {"csrf": csrf, "about": "alice"})
+        assert asked.status == 200 and "Close the queue for alice?" in asked.text
+        assert client.get("/handles", queue=queue)["matching"] == 1
+        assert browser.ask("POST", form, {"csrf": csrf, "sure": "true"}).status == 303
         assert client.get("/handles", queue=queue)["matching"] == 0
 
 

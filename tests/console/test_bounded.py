@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import uvicorn
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from console.certificate import self_signed
@@ -245,3 +246,26 @@ def test_a_page_says_that_nothing_was_changed_only_if_that_is_known(
     request.state.form, request.state.problem = {}, Problem(status, "why").document("1")
     page = asyncio.run(Console(web()).render(request, "problem.html", "Queues", failed=request.state.problem))
     assert (b"Nothing was changed" in page.body) is unchanged
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (ConnectionRefusedError("no listener"), 503, b"the queue manager does not answer: no listener"),
+        (RuntimeError("a defect"), 500, b"this request failed, see the log"),
+    ],
+)
+def test_a_page_that_fails_is_a_page_without_navigation_if_the_queue_manager_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, said: bytes
+) -> None:
+    def count(services: Any, caller: WebCaller) -> Any:
+        raise ConnectionRefusedError("no listener")
+
+    async def look(request: Request) -> Response:
+        request.state.caller = WebCaller("", "alice", "", False, "")
+        raise error
+
+    monkeypatch.setattr(navigation, "counts_of", count)
+    request = Request({"type": "http", "method": "GET", "path": "/queues", "headers": [], "state": {"request_id": "1"}})
+    page = asyncio.run(Console(web()).with_error_pages(look)(request))
+    assert page.status_code == status and page.media_type == "text/html" and said in page.body

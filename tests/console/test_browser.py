@@ -373,6 +373,24 @@ def test_an_alarm_is_silenced_in_a_dialog_and_the_silence_is_ended(chromium: Any
         tab.context.close()
 
 
+def test_a_user_is_removed_after_a_question_in_a_dialog(chromium: Any, daemon: Daemon, client: Client) -> None:
+    client.post("/users", name="leaving", password="pw")
+    tab = Tab(chromium, daemon)
+    page, form = tab.page, "form[action='/users/leaving/remove']"
+    page.goto("/users")
+    page.click(f"{form} button")
+    says(page.locator("dialog.plan"), "Remove the user leaving and revoke the user's tokens?")
+    tab.hold("question in a dialog")
+    page.click("dialog.plan header button")
+    assert page.locator(form).count() == 1 and page.locator("dialog").count() == 0
+    page.click(f"{form} button")
+    page.click("dialog.plan form button")
+    page.wait_for_function("document.querySelector(`form[action='/users/leaving/remove']`) === null")
+    assert "leaving" not in [user["name"] for user in client.get("/users")["users"]]
+    assert not tab.wrong
+    tab.context.close()
+
+
 def test_columns_are_chosen_and_stay(chromium: Any, daemon: Daemon, client: Client, queue: str) -> None:
     tab = Tab(chromium, daemon, viewport={"width": 1280, "height": 900})
     page = tab.visit("/queues")

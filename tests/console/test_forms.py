@@ -40,8 +40,9 @@ def test_text_that_is_not_a_number_is_refused(count: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: str(form.path))
 def test_a_form_leads_to_a_page_that_its_path_and_its_answer_can_name(form: PageForm) -> None:
-    path, row, after = form
-    steps = set(re.findall(r"\{(\w+)\}", path))
-    assert steps == set(row.in_path)
-    if isinstance(after, str):
-        assert set(re.findall(r"\{(\w+)\}", after)) <= steps | {"id"}
+    steps = set(re.findall(r"\{(\w+)\}", form.path))
+    assert steps == set(form.row.in_path)
+    if isinstance(form.after, str):
+        assert set(re.findall(r"\{(\w+)\}", form.after)) <= steps | {"id"}
+    if form.question is not None:  # its page leads back to `after`
+        assert form.after in ("/handles", "/users", "/tokens") and "{about}" in form.question.text

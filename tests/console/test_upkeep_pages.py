@@ -152,3 +152,21 @@ def test_pages_for_administrators_are_not_for_others(daemon: Daemon, path: str) 
     browser = Browser(daemon)
     browser.login(USER)
     assert browser.ask("GET", path).status == 403
+
+
+def test_accounts_and_tokens_are_removed_only_after_a_question(browser: Browser, client: Client) -> None:
+    client.post("/users", name="leaver", password="pw")
+    client.post("/groups", name="leavers", members=["leaver"])
+    token = client.post("/tokens", name="leaving <b>")["token"]["id"]
+    for page, form, question, present in (
+        ("/users", "/groups/leavers/remove", "Remove the group leavers?", "leavers"),
+        ("/users", "/users/leaver/remove", "Remove the user leaver and revoke", "leaver"),
+        ("/tokens", f"/tokens/{token}/revoke", "Revoke the token leaving &lt;b&gt;?", token),
+    ):
+        (hidden,) = forms(browser.ask("GET", page).text, form)
+        asked = browser.ask("POST", form, hidden)
+        assert asked.status == 200 and question in asked.text, asked.text
+        (hidden,) = forms(asked.text, form)
+        assert f"{present}<" in browser.ask("GET", page).text
+        assert browser.ask("POST", form, hidden | {"sure": "true"}).status == 303
+        assert f"{present}<" not in browser.ask("GET", page).text

@@ -234,20 +234,25 @@ class Web:
         async def answer(request: Request) -> Response:
             try:
                 return await work(request)
-            except Problem as problem:
-                return problem_response(problem, request)
-            except MsmqError as error:
-                return problem_response(problems.of_error(error), request)
             except ClientDisconnect:
                 return Response(status_code=400)
-            except ConnectionError as error:
-                logger.warning("queue manager does not answer: %s", error)
-                return problem_response(Problem(503, f"the queue manager does not answer: {error}"), request)
-            except Exception:
-                logger.exception("%s %s failed", request.method, printable(request.url.path[:200]))
-                return problem_response(Problem(500, "this request failed, see the log"), request)
+            except Exception as error:
+                return problem_response(self.problem_of(error, request), request)
 
         return answer
+
+    @staticmethod
+    def problem_of(error: Exception, request: Request) -> Problem:
+        """Convert an exception of an endpoint to a Problem. Logs it if it is not an error of the request."""
+        if isinstance(error, Problem):
+            return error
+        if isinstance(error, MsmqError):
+            return problems.of_error(error)
+        if isinstance(error, ConnectionError):
+            logger.warning("queue manager does not answer: %s", error)
+            return Problem(503, f"the queue manager does not answer: {error}")
+        logger.error("%s %s failed", request.method, printable(request.url.path[:200]), exc_info=error)
+        return Problem(500, "this request failed, see the log")
 
     def _guarded(self, app: ASGIApp) -> ASGIApp:
         """Wrap the application: check the host and add the headers that every response has."""

@@ -15,13 +15,23 @@ from openmsmq.console.problems import Problem
 from openmsmq.model.text import as_unicode, counted, time_text
 
 
+class Question(NamedTuple):
+    """A question that is asked before an action that cannot be undone. `text` has the field `about` of the form in
+    braces; `answer` is the label of the button that runs the action."""
+
+    text: str
+    answer: str
+
+
 class PageForm(NamedTuple):
     """A form posted to `path` that runs the action `row`. `after` is the page shown next, with fields of the path and
-    of the output in braces; or a function that returns a sentence about the output for a page with the result."""
+    of the output in braces; or a function that returns a sentence about the output for a page with the result. With a
+    `question`, the action runs only if the form has the field `sure`."""
 
     path: str
     row: Action
     after: str | Callable[[Any], str]
+    question: Question | None = None
 
 
 def _gone(verb: str, link: str) -> Callable[[Any], str]:
@@ -56,21 +66,31 @@ FORMS: Final = (
     PageForm("/outgoing/{queue}/delete", outgoing.delete_outgoing, _gone("Deleted", " with ")),
     PageForm("/outgoing/{queue}/pause", outgoing.pause_queue, "/outgoing"),
     PageForm("/outgoing/{queue}/resume", outgoing.resume_queue, "/outgoing"),
-    PageForm("/handles/{handle}/close", handles.close_handle, "/handles"),
+    PageForm("/handles/{handle}/close", handles.close_handle, "/handles", Question(
+        "Close the queue for {about}? The next call of this client fails; the client can open the queue again.",
+        "Close",
+    )),
     PageForm("/transactions/{transaction}/resolve", transactions.resolve_transaction, _ended),
     PageForm("/backups", backups.start_backup, "/backups"),
     PageForm("/backups/{backup}/verify", backups.verify_backup, "/backups"),
     PageForm("/users", users.create_user, "/users"),
     PageForm("/password", users.change_own_password, "/login"),
     PageForm("/users/{user}", users.change_user, "/users"),
-    PageForm("/users/{user}/remove", users.delete_user, "/users"),
+    PageForm("/users/{user}/remove", users.delete_user, "/users", Question(
+        "Remove the user {about} and revoke the user's tokens? Programs that log in as {about} no longer can.",
+        "Remove",
+    )),
     PageForm("/groups", users.create_group, "/users"),
-    PageForm("/groups/{group}/remove", users.delete_group, "/users"),
+    PageForm("/groups/{group}/remove", users.delete_group, "/users", Question(
+        "Remove the group {about}? Its members lose the rights that queues give to the group.", "Remove",
+    )),
     PageForm("/jobs/{job}/pause", jobs.pause_job, "/jobs/{job}"),
     PageForm("/jobs/{job}/resume", jobs.resume_job, "/jobs/{job}"),
     PageForm("/jobs/{job}/cancel", jobs.cancel_job, "/jobs/{job}"),
-    PageForm("/tokens/{token}/revoke", tokens.revoke_token, "/tokens"),
-)
+    PageForm("/tokens/{token}/revoke", tokens.revoke_token, "/tokens", Question(
+        "Revoke the token {about}? Scripts that use it can no longer log in.", "Revoke",
+    )),
+)  # fmt: skip
 
 
 def inputs(row: Action, form: Mapping[str, str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import jinja2
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -57,7 +57,7 @@ _COLUMNS: Final = {
 }  # fmt: skip
 _KEPT: Final = "kept_"  # prefix of form fields that are kept during a login
 SECRETS: Final = ("csrf", "password", "current")  # fields that are not kept: the CSRF token and passwords
-_UNSEEN: Final = ("id", "selection", "queue", "act", "lookup")  # fields that are not typed by the user
+_UNSEEN: Final = ("id", "selection", "queue", "act", "lookup", "about", "sure")  # fields that are not typed by the user
 _THEMES: Final = ("light", "dark")
 PAGE_ROWS: Final = 100
 _NOTHING_YET: Final = Rates(0.0, 0, 0.0, 0.0, 0.0, None, None, None)
@@ -215,12 +215,16 @@ class Console:
         async def answer(request: Request) -> Response:
             try:
                 return await work(request)
-            except Problem as error:
-                problem = error
-            except MsmqError as error:
-                problem = problems.of_error(error)
+            except ClientDisconnect:
+                raise
+            except Exception as error:
+                problem = self.web.problem_of(error, request)
             document = problem.document(request.scope["state"]["request_id"])
-            response = await self.render(request, "problem.html", document["title"], failed=document)
+            try:
+                response = await self.render(request, "problem.html", document["title"], failed=document)
+            except (MsmqError, ConnectionError):  # the numbers of the navigation come from the queue manager
+                request.state.caller = None
+                response = await self.render(request, "problem.html", document["title"], failed=document)
             response.status_code = problem.status
             response.headers.update(problem.headers)
             return response
@@ -465,6 +469,11 @@ class Console:
         ]
 
     async def _filled(self, form: PageForm, request: Request, caller: WebCaller) -> Response:
+        if form.question is not None and "sure" not in request.state.form:
+            return await self.render(
+                request, "question.html", form.question.answer, question=form.question, path=request.url.path,
+                about=request.state.form.get("about", ""), back=form.after,
+            )  # fmt: skip
         given, done = changed_fields(request.state.form), cast(Any, None)
         if given or not request.state.form:  # else the user has changed nothing
             done = await self.ask(handler_of(form.row), request, caller, **inputs(form.row, given))
