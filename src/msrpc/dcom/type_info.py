@@ -229,9 +229,7 @@ class TypeInfo(_InLibrary):
     def GetTypeAttr(self, context: CallContext, q: Any) -> Any:
         """3.7.4.1."""
         members = self._interface.all_members
-        attributes = self._attributes(
-            cFuncs=len(members), cImplTypes=1, cbSizeVft=_POINTER * 7, wTypeFlags=_DUAL_FLAGS
-        )
+        attributes = self._attributes(cFuncs=len(members), cImplTypes=1, cbSizeVft=_POINTER * 7, wTypeFlags=_DUAL_FLAGS)
         return o.ITypeInfo_GetTypeAttr_Response(ppTypeAttr=attributes)
 
     def GetFuncDesc(self, context: CallContext, q: Any) -> Any:
