@@ -206,6 +206,11 @@ class LdapSession:
         _get_service_ticket(gss, host)
         try:
             connection.search_s("", int(Scope.BASE), attrlist=["supportedSASLMechanisms"])
+        except ldap.TIMEOUT:
+            raise DirectoryNotConnected(f"{host}: no answer in {patience:.3g} s") from None
+        except ldap.LDAPError as error:
+            raise DirectoryNotConnected(f"{host}: {_reason(error)}") from None
+        try:
             connection.sasl_interactive_bind_s("", ldap.sasl.sasl({}, "GSSAPI"))
         except ldap.AUTH_METHOD_NOT_SUPPORTED:
             raise DirectoryNotConnected(
