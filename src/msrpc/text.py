@@ -1,8 +1,11 @@
-"""Make untrusted text (names, text from a peer) safe to display in terminals, logs and exceptions."""
+"""Text for terminals, logs and exceptions: untrusted text (names, text from a peer) made safe, and the reasons of the
+operating system."""
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import unicodedata
 
 _LINE_ENDS = re.compile("\r\n?")
@@ -26,3 +29,13 @@ def printable(text: str, *, multiline: bool = False) -> str:
 def is_visible(character: str) -> bool:
     """Whether a character is visible, or a space with a width, and has no other effect."""
     return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def reason_of(error: OSError | UnicodeError, silence: str = "no answer in time") -> str:
+    """Return the operating system's description of a name or connection error, without its number; `silence` for a
+    TimeoutError of asyncio, which has no text."""
+    if isinstance(error, UnicodeError):
+        return "no host can have this name"
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error) or silence
+    return os.strerror(error.errno)

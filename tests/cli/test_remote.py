@@ -14,11 +14,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import command_line
 import openmsmq
 from daemon import Daemon, eventually
 from openmsmq.admin.explaining import explanation
 from openmsmq.cli.administering import _show_machine
 from openmsmq.cli.connection import Address, is_here
+from openmsmq.cli.exit_codes import UNREACHABLE
 from openmsmq.cli.root import cli
 
 HOST = "127.0.72.1"
@@ -133,6 +135,18 @@ def test_outgoing_show_explains_why_messages_wait(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_an_explanation_names_the_cause(values: dict[str, object], connected: object, said: str) -> None:
     assert said in " ".join(explanation({"format_name": "DIRECT=OS:x\\q", **values}, connected))
+
+
+@pytest.mark.parametrize(("host", "where"), [("localhost", "here"), ("127.0.0.2", "there")])
+@pytest.mark.parametrize("command", [("peek", "orders"), ("copy", "orders", "others")])
+def test_an_error_without_a_queue_manager_has_the_options_that_choose_one(
+    host: str, where: str, command: tuple[str, ...]
+) -> None:
+    ended = command_line.invoke(*command, "--host", host, "--port", "1")
+    assert ended.code == UNREACHABLE and ended.stderr == (
+        f"openmsmq: {host}:1: Connection refused; does a queue manager run {where}? "
+        "--host, --port and --port-offset name another one\n"
+    )
 
 
 def test_kerberos_is_refused_with_a_user_and_for_arrow_flight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from msrpc.rpc.kerberos import KerberosCredentials
 from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import NDR, AuthLevel, SyntaxId
 from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
+from msrpc.text import reason_of
 from msrpc.waiting import outcome_of
 
 
@@ -265,5 +266,5 @@ async def connect(
                 lambda: AsyncConnection(core, security, login, dead_peer_seconds, timeout), without_brackets(host), port
             )
     except (OSError, UnicodeError) as error:  # TimeoutError is an OSError; the other one is of a name that can't be one
-        raise RpcConnectionError(f"{host}:{port}: {error or 'no answer in time'}") from error
+        raise RpcConnectionError(f"{host}:{port}: {reason_of(error)}") from error
     return protocol

@@ -41,6 +41,7 @@ from msrpc.rpc.pdu import NDR, AuthLevel, SyntaxId
 from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 from msrpc.rpc.tickets import Ticket
 from msrpc.rpc.unix_sockets import connect_unix
+from msrpc.text import reason_of
 
 RECEIVE_SIZE = 65536
 
@@ -264,7 +265,7 @@ def connect(
         sock.settimeout(None)
         set_options(sock, dead_peer_seconds)
     except (OSError, UnicodeError) as error:  # the second for a name that can't be one
-        raise RpcConnectionError(f"{host}:{port}: {error}") from error
+        raise RpcConnectionError(f"{host}:{port}: {reason_of(error)}") from error
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     return Connection(sock, core, security, login_of(f"{host}:{port}", credentials, security.level), timeout)
 

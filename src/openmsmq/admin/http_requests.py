@@ -165,7 +165,7 @@ class HttpRequests:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ApiUnreachable(
-                f"{self.url} does not answer as an HTTP server does ({error or type(error).__name__})"
+                f"{self.url} does not answer as an HTTP server does ({str(error) or type(error).__name__})"
                 f"{self._doubt(method)}: does the daemon run with the setting web, and are scheme, host and port right?"
             ) from None
         if status not in _DONE:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import click
@@ -19,6 +20,7 @@ from openmsmq.cli.numbers import PORT, PORT_OFFSET
 from openmsmq.client.asynchronous import QueueManager as AsyncQueueManager
 from openmsmq.client.open_queue import PROTOCOLS
 from openmsmq.client.sync import QueueManager
+from openmsmq.model.errors import AnswerTimeout, RpcConnectionError
 
 FLIGHT_PORT = 18020
 STANDARD_PORT = 2103  # of the protocol qmcomm
@@ -167,12 +169,28 @@ def answering_port() -> int | None:
 
 
 def connect(address: Address, level: str | None) -> QueueManager:
-    return openmsmq.connect(**_arguments(address, level))
+    with _remedy(address):
+        return openmsmq.connect(**_arguments(address, level))
 
 
 async def connect_async(address: Address, level: str | None) -> AsyncQueueManager:
     """Connect like `connect`, for commands that make many calls at the same time."""
-    return await openmsmq.aio.connect(**_arguments(address, level))
+    with _remedy(address):
+        return await openmsmq.aio.connect(**_arguments(address, level))
+
+
+@contextmanager
+def _remedy(address: Address) -> Iterator[None]:
+    """Add what to check to the error of a failed connect."""
+    try:
+        yield
+    except RpcConnectionError as error:
+        if type(error) not in (RpcConnectionError, AnswerTimeout):
+            raise
+        where = "here" if is_here(address) else "there"
+        raise type(error)(
+            f"{error}; does a queue manager run {where}? --host, --port and --port-offset name another one"
+        ) from error
 
 
 def _arguments(address: Address, level: str | None) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from openmsmq.cli.account_maps import accounts_in, accounts_option
 from openmsmq.cli.connection import Address, connect_async, level_option, login_options
 from openmsmq.cli.inventory_report import number, yes_no
 from openmsmq.cli.output import echo, json_option, print_json, print_table
-from openmsmq.model.text import counted, printable_json, time_text
-from openmsmq.peering.resolving import NOT_REACHED, why
+from openmsmq.model.text import counted, printable_json, reason_of, time_text
+from openmsmq.peering.resolving import NOT_REACHED
 from openmsmq.server.config import Configuration, ConfigurationError
 from openmsmq.server.loading import load
 
@@ -146,7 +146,7 @@ async def port_answer(host: str, port: int, what: str) -> InventoryService:
     except TimeoutError:
         return InventoryService(name, f"nothing answered for {_PORT_PATIENCE:.0f} s; a firewall may drop it")
     except NOT_REACHED as error:
-        return InventoryService(name, why(error))
+        return InventoryService(name, reason_of(error))
     writer.close()
     return InventoryService(name, "")
 

@@ -15,7 +15,7 @@ from openmsmq.console.problems import Problem
 from openmsmq.model.text import as_unicode, counted, time_text
 
 
-class Question(NamedTuple):
+class FormQuestion(NamedTuple):
     """A question that is asked before an action that cannot be undone. `text` has the field `about` of the form in
     braces; `answer` is the label of the button that runs the action."""
 
@@ -31,7 +31,7 @@ class PageForm(NamedTuple):
     path: str
     row: Action
     after: str | Callable[[Any], str]
-    question: Question | None = None
+    question: FormQuestion | None = None
 
 
 def _gone(verb: str, link: str) -> Callable[[Any], str]:
@@ -66,7 +66,7 @@ FORMS: Final = (
     PageForm("/outgoing/{queue}/delete", outgoing.delete_outgoing, _gone("Deleted", " with ")),
     PageForm("/outgoing/{queue}/pause", outgoing.pause_queue, "/outgoing"),
     PageForm("/outgoing/{queue}/resume", outgoing.resume_queue, "/outgoing"),
-    PageForm("/handles/{handle}/close", handles.close_handle, "/handles", Question(
+    PageForm("/handles/{handle}/close", handles.close_handle, "/handles", FormQuestion(
         "Close the queue for {about}? The next call of this client fails; the client can open the queue again.",
         "Close",
     )),
@@ -76,18 +76,18 @@ FORMS: Final = (
     PageForm("/users", users.create_user, "/users"),
     PageForm("/password", users.change_own_password, "/login"),
     PageForm("/users/{user}", users.change_user, "/users"),
-    PageForm("/users/{user}/remove", users.delete_user, "/users", Question(
+    PageForm("/users/{user}/remove", users.delete_user, "/users", FormQuestion(
         "Remove the user {about} and revoke the user's tokens? Programs that log in as {about} no longer can.",
         "Remove",
     )),
     PageForm("/groups", users.create_group, "/users"),
-    PageForm("/groups/{group}/remove", users.delete_group, "/users", Question(
+    PageForm("/groups/{group}/remove", users.delete_group, "/users", FormQuestion(
         "Remove the group {about}? Its members lose the rights that queues give to the group.", "Remove",
     )),
     PageForm("/jobs/{job}/pause", jobs.pause_job, "/jobs/{job}"),
     PageForm("/jobs/{job}/resume", jobs.resume_job, "/jobs/{job}"),
     PageForm("/jobs/{job}/cancel", jobs.cancel_job, "/jobs/{job}"),
-    PageForm("/tokens/{token}/revoke", tokens.revoke_token, "/tokens", Question(
+    PageForm("/tokens/{token}/revoke", tokens.revoke_token, "/tokens", FormQuestion(
         "Revoke the token {about}? Scripts that use it can no longer log in.", "Revoke",
     )),
 )  # fmt: skip

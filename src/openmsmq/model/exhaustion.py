@@ -78,9 +78,8 @@ class OutOfResources(MessageStorageFailed):
 
     def __init__(self, ran_out: Resource, error: BaseException) -> None:
         self.ran_out = ran_out
-        super().__init__(
-            ran_out.hresult, f"out of {ran_out.name} ({ran_out.limit()}): {error or 'MemoryError'}; {ran_out.remedy}"
-        )
+        reason = str(error) or type(error).__name__
+        super().__init__(ran_out.hresult, f"out of {ran_out.name} ({ran_out.limit()}): {reason}; {ran_out.remedy}")
 
 
 def shortage(error: BaseException) -> tuple[int, str] | None:

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from msrpc.text import is_visible, printable
+from msrpc.text import is_visible, printable, reason_of
 
 __all__ = [
-    "as_unicode", "counted", "duration_text", "is_visible", "json_line", "printable", "printable_json", "some_of",
-    "time_text",
+    "as_unicode", "counted", "duration_text", "is_visible", "json_line", "printable", "printable_json", "reason_of",
+    "some_of", "time_text",
 ]  # fmt: skip
 
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from openmsmq.model.once_a_minute import OnceAMinute
+from openmsmq.model.text import reason_of
 from openmsmq.peering.connection import CLOCK_STEP, PeerConnection
 from openmsmq.peering.destination import Destination
 from openmsmq.peering.known_addresses import KnownAddresses
 from openmsmq.peering.limits import SessionLimits
 from openmsmq.peering.options import TransferOptions
 from openmsmq.peering.pinging import ask
-from openmsmq.peering.resolving import Resolver, Unknown, Unresolved, why
+from openmsmq.peering.resolving import Resolver, Unknown, Unresolved
 from openmsmq.peering.sender import Sent
 from openmsmq.queueing.manager import QueueManager
 from openmsmq.queueing.outgoing_queues import ConnectionStatus, OutgoingState
@@ -188,7 +189,7 @@ class Dialer:
         except TimeoutError:
             failure = "no answer to a ping: a firewall, or a queue manager that answers none (setting: ping)"
         except OSError as error:
-            failure = why(error)
+            failure = reason_of(error)
         destination.attempt = None
         if not accepts:
             self.record_failure(destination, f"{hop.address} UDP port {port}: {failure}")
@@ -217,9 +218,9 @@ class Dialer:
                 _, connection = await self._loop.create_connection(
                     lambda: self._sessions.make(make), hop.address, self._options.port, local_addr=local
                 )
-        except OSError as error:  # also TimeoutError, which has no text
+        except OSError as error:
             destination.attempt = None
-            reason = why(error) or f"no answer within {CONNECT_TIMEOUT:.0f} s"
+            reason = reason_of(error, f"no answer within {CONNECT_TIMEOUT:.0f} s")
             self.record_failure(destination, f"{hop.address} port {self._options.port}: {reason}")
             destination.record(failure, self._seconds(), hop)
             self.carry_out(destination, destination.reaching.failed(self._now()))

@@ -18,11 +18,12 @@ from openmsmq.conversion.packets import user_message_of
 from openmsmq.model import names
 from openmsmq.model.constants import Delivery, MessageClass
 from openmsmq.model.message import Message
+from openmsmq.model.text import reason_of
 from openmsmq.packet import BadPacket
 from openmsmq.packet.internal import FinalAckBody, OrderAckBody
 from openmsmq.peering.pinging import PORT as PING_PORT
 from openmsmq.peering.pinging import ask
-from openmsmq.peering.resolving import NOT_REACHED, why
+from openmsmq.peering.resolving import NOT_REACHED
 from openmsmq.transport import (
     Acknowledged,
     Closed,
@@ -108,7 +109,7 @@ async def _deliver(
     try:
         found = await loop.getaddrinfo(name.host, port, type=1)
     except NOT_REACHED as error:
-        report.failure = f"the name {name.host} does not resolve: {why(error)}"
+        report.failure = f"the name {name.host} does not resolve: {reason_of(error)}"
         return
     failures = []
     for *_, address in found:
@@ -116,13 +117,13 @@ async def _deliver(
         try:
             reader, writer = await asyncio.open_connection(*address[:2])
         except OSError as error:
-            failures.append(f"{address[0]} port {port}: {why(error)}")
+            failures.append(f"{address[0]} port {port}: {reason_of(error)}")
             continue
         try:
             report.step = SendProgress.ESTABLISH
             await _converse(reader, writer, name, message, transactional, report)
         except OSError as error:
-            report.failure = f"the connection with {address[0]} port {port} broke: {why(error)}"
+            report.failure = f"the connection with {address[0]} port {port} broke: {reason_of(error)}"
             if report.step is SendProgress.SEND:
                 report.failure += "; the other queue manager may have the message, or not"
         finally:
@@ -237,7 +238,7 @@ async def ping(host: str, timeout: float = PING_TIMEOUT) -> str:
     except TimeoutError:
         return "no answer"
     except NOT_REACHED as error:
-        return why(error)
+        return reason_of(error)
 
 
 async def port_is_open(host: str, port: int, timeout: float) -> str:
@@ -248,6 +249,6 @@ async def port_is_open(host: str, port: int, timeout: float) -> str:
     except TimeoutError:
         return f"no answer within {timeout:g} s: a firewall drops what is sent there, or the machine is off"
     except NOT_REACHED as error:
-        return why(error)
+        return reason_of(error)
     writer.close()
     return "open"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from uuid import UUID
 from openmsmq.directory.connection import DirectoryConnection
 from openmsmq.model import names
 from openmsmq.model.errors import HResult, MsmqError
+from openmsmq.model.text import reason_of
 from openmsmq.packet.headers import NO_GUID
 from openmsmq.queueing.outgoing_queues import meant_machine
 from openmsmq.transport.connecting import NextHop
@@ -64,15 +64,6 @@ def target_of(name: names.SingleFormatName) -> ResolvedTarget | None:
         case names.PrivateFormatName(guid=guid):
             return ResolvedTarget(identifier=guid.bytes_le)
     return None
-
-
-def why(error: OSError | UnicodeError) -> str:
-    """Return the operating system's description of a name or connection error."""
-    if isinstance(error, UnicodeError):
-        return "no host can have this name"
-    if isinstance(error, socket.gaierror) or not error.errno:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
 
 
 class Resolver:
@@ -187,5 +178,5 @@ class Resolver:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         except NOT_REACHED as error:
-            raise Unresolved(f"cannot resolve the name {host}: {why(error)}") from error
+            raise Unresolved(f"cannot resolve the name {host}: {reason_of(error)}") from error
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))
