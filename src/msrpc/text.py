@@ -31,11 +31,10 @@ def is_visible(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
-def reason_of(error: OSError | UnicodeError, silence: str = "no answer in time") -> str:
-    """Return the operating system's description of a name or connection error, without its number; `silence` for a
-    TimeoutError of asyncio, which has no text."""
+def reason_of(error: OSError | UnicodeError) -> str:
+    """Return the operating system's description of a name or connection error, without its number."""
     if isinstance(error, UnicodeError):
         return "no host can have this name"
     if isinstance(error, socket.gaierror) or not error.errno:
-        return error.strerror or str(error) or silence
+        return error.strerror or str(error)
     return os.strerror(error.errno)

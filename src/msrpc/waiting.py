@@ -1,9 +1,11 @@
-"""Waiting for work that others may wait for too."""
+"""Waiting for work that others may wait for too, and for answers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 logger = logging.getLogger(__name__)
@@ -22,6 +24,19 @@ async def outcome_of(work: asyncio.Future[T]) -> T:
         work.add_done_callback(_retrieve)
         raise
     return work.result()
+
+
+@asynccontextmanager
+async def answered_within(seconds: float | None) -> AsyncIterator[None]:
+    """Limit what is done inside, as `asyncio.timeout` does, whose TimeoutError has no text; this one can be shown."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        raise
 
 
 def _retrieve(work: asyncio.Future[T]) -> None:

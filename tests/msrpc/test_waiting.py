@@ -1,8 +1,9 @@
-"""Work that continues when its waiter is canceled."""
+"""Work that continues when its waiter is canceled, and limited waits."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import socket
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from msrpc.errors import RpcConnectionError
 from msrpc.rpc.aio import connect
-from msrpc.waiting import outcome_of
+from msrpc.waiting import answered_within, outcome_of
 
 
 @pytest.fixture
@@ -75,3 +76,21 @@ def test_a_bind_that_nobody_waits_for_is_not_logged_when_its_connection_ends(unn
     with socket.create_server(("127.0.0.1", 0)) as silent:
         run(work(silent), unnoticed)
     assert unnoticed == []
+
+
+def test_a_time_limit_says_that_there_was_no_answer() -> None:
+    async def wait() -> None:
+        async with answered_within(0.01):
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError, match=r"^no answer within 0.01 s$"):
+        asyncio.run(wait())
+
+
+def test_an_error_within_a_time_limit_is_that_error() -> None:
+    async def fail() -> None:
+        async with answered_within(60):
+            raise TimeoutError(errno.ETIMEDOUT, "of the network")
+
+    with pytest.raises(TimeoutError, match="of the network"):
+        asyncio.run(fail())

@@ -29,7 +29,7 @@ from msrpc.rpc.aio import AsyncConnection, connect
 from msrpc.rpc.faults import RPC_S_ACCESS_DENIED, RpcFault
 from msrpc.rpc.pdu import SyntaxId
 from msrpc.rpc.responses import decoded
-from msrpc.waiting import outcome_of
+from msrpc.waiting import answered_within, outcome_of
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class RemoteProcesses:
         are released at the end. Raises ComError RPC_E_DISCONNECTED if the process cannot be reached or is slow,
         LimitReached."""
         try:
-            async with asyncio.timeout(TIME_LIMIT):
+            async with answered_within(TIME_LIMIT):
                 exporter = await self.exporter_of(given, host)
                 self._use(exporter)
                 try:
@@ -203,10 +203,6 @@ class RemoteProcesses:
                             await exporter.release([(given.ipid, given.public_refs)])
                     finally:
                         self._leave(exporter)
-        except TimeoutError:
-            raise ComError(
-                ComResult.RPC_E_DISCONNECTED, f"the other process did not answer within {TIME_LIMIT:g} s"
-            ) from None
         except (RpcConnectionError, OSError) as error:
             raise ComError(ComResult.RPC_E_DISCONNECTED, f"a process can't be reached: {error}") from error
 
@@ -236,13 +232,13 @@ class RemoteProcesses:
     async def _made(self, key: _Key, make: Callable[[], Awaitable[RemoteExporter]]) -> RemoteExporter:
         """Create an exporter; forget it if it cannot be reached. Raises as `exporter_of`."""
         try:
-            async with asyncio.timeout(TIME_LIMIT):
+            async with answered_within(TIME_LIMIT):
                 exporter = await make()
         except BaseException as error:
             self._budget.give_back(key[0])
             del self._exporters[key]
             if isinstance(error, TimeoutError):
-                raise RpcConnectionError(f"no answer within {TIME_LIMIT:g} s") from None
+                raise RpcConnectionError(str(error)) from None
             raise
         self._use(exporter)
         asyncio.get_running_loop().call_soon(self._leave, exporter)  # closes it if no caller waits for it
@@ -367,7 +363,7 @@ class RemoteProcesses:
         while True:
             held = set(self._held[place])
             try:
-                async with asyncio.timeout(TIME_LIMIT), await self.resolver(place) as connection:
+                async with answered_within(TIME_LIMIT), await self.resolver(place) as connection:
                     await connection.bind(*_version(d.IObjectExporter))
                     added, dropped = held - known, known - held
                     if added or dropped or not setid:

@@ -31,7 +31,7 @@ from msrpc.rpc.limits import RpcLimits
 from msrpc.rpc.pdu import NDR, AuthLevel, SyntaxId
 from msrpc.rpc.sockets import DEAD_PEER, peer_has_closed, set_options, without_brackets
 from msrpc.text import reason_of
-from msrpc.waiting import outcome_of
+from msrpc.waiting import answered_within, outcome_of
 
 
 class AnsweredLate(asyncio.CancelledError):
@@ -259,7 +259,7 @@ async def connect(
     loop = asyncio.get_running_loop()
     core = ClientConnection(max_fragment=max_fragment, limits=limits, assoc_group_id=assoc_group_id)
     try:
-        async with asyncio.timeout(timeout):
+        async with answered_within(timeout):
             if isinstance(credentials, KerberosCredentials):
                 await asyncio.to_thread(security.prepare)
             _, protocol = await loop.create_connection(

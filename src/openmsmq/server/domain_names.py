@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from msrpc.waiting import answered_within
 from openmsmq.directory.active.accounts import DomainAccounts, is_account_name
 from openmsmq.directory.active.session import LdapCredentials, LdapUnavailable, libraries
 from openmsmq.directory.provider import DirectoryError, DirectoryNotConnected, ObjectNotFound
@@ -59,12 +60,12 @@ class DomainNames:
     async def _ask(self, question: Callable[[], T]) -> T | None:
         async with self._asking:
             try:
-                async with asyncio.timeout(SECONDS):
+                async with answered_within(SECONDS):
                     return await asyncio.to_thread(question)
             except ObjectNotFound:
                 return None
             except (TimeoutError, DirectoryNotConnected) as error:
-                raise MsmqError(HResult.MQ_ERROR_NO_DS, str(error) or f"no answer in {SECONDS:g} s") from None
+                raise MsmqError(HResult.MQ_ERROR_NO_DS, str(error)) from None
             except DirectoryError as error:
                 raise MsmqError(HResult.MQ_ERROR_DS_ERROR, str(error)) from None
 

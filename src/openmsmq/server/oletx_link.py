@@ -16,6 +16,7 @@ from msrpc.rpc import aio as rpc
 from msrpc.rpc.epm_client import port_of
 from msrpc.rpc.faults import NCA_S_OP_RNG_ERROR, RpcFault
 from msrpc.rpc.pdu import SyntaxId
+from msrpc.waiting import answered_within
 from openmsmq.interfaces import ms_cmpo as m
 from openmsmq.model.errors import MsmqError
 from openmsmq.oletx.session import HIGHEST, LOWEST, CallAnswer, CallKind, PartnerCall, Session
@@ -111,10 +112,8 @@ class OleTxLink:
 
     async def _answer(self, session: Session, binding: _Binding, call: PartnerCall) -> None:
         try:
-            async with asyncio.timeout(CALL), binding.lock:
+            async with answered_within(CALL), binding.lock:
                 answer = await self._made(session, binding, call)
-        except TimeoutError:
-            answer = CallAnswer(None, detail=f"no answer within {CALL:.0f} s")
         except (HResultError, RpcFault, _Unreachable, OSError) as error:
             answer = CallAnswer(None, detail=str(error))
         except Exception as error:
@@ -211,7 +210,7 @@ class OleTxLink:
             security = self._security(partner.host)
         except (OSError, MsmqError) as error:
             raise _Unreachable(f"this queue manager can't log in: {error}") from error
-        async with asyncio.timeout(FINDING):
+        async with answered_within(FINDING):
             host, port = await self._find(partner, session.source)
             try:
                 return await self._bound(host, port, security)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from msrpc.waiting import answered_within
 from openmsmq.client import operations, qm2qm, remote_read
 from openmsmq.client.calls import CALL_FAILURES, UNANSWERED, ProtocolUnavailable, answered
 from openmsmq.client.open_queue import OpenQueue, TakenMessage
@@ -82,14 +83,14 @@ async def opened(relay: Relay, source: RelaySource, here: QueueManager) -> Async
     check_connected(here)
     runner = Runner(source.host, source.port, source.security)
     try:
-        async with asyncio.timeout(OPENING):
+        async with answered_within(OPENING):
             await check_is_other(runner, relay.definition.host, here.machine)
             queue = await _open(runner, str(relay.remote_name), here.machine.identifier)
         try:
             yield runner, queue
         finally:
             with suppress(*FAILURES):
-                async with asyncio.timeout(OPENING):
+                async with answered_within(OPENING):
                     await runner.run(queue.close())
     finally:
         runner.close()

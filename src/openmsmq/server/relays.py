@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
+from msrpc.waiting import answered_within
 from openmsmq.client import operations
 from openmsmq.client.runner import Runner
 from openmsmq.model.errors import AuthenticationError, ClientError, MsmqError, QueueNotFound
@@ -164,7 +165,7 @@ class RelayService:
         source = self._source(relay)
         runner = Runner(source.host, source.port, source.security)
         try:
-            async with asyncio.timeout(ANSWER):
+            async with answered_within(ANSWER):
                 await check_is_other(runner, relay.definition.host, self._manager.machine)
                 yield runner
         finally:

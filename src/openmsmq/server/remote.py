@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from msrpc.waiting import outcome_of
+from msrpc.waiting import answered_within, outcome_of
 from openmsmq.client import operations, qm2qm
 from openmsmq.client.calls import (
     CALL_FAILURES,
@@ -91,7 +91,7 @@ class Peers:
         may have restarted. All these calls are idempotent."""
         address = self._hosts.get(machine.lower(), (machine, STANDARD_PORT))
         with _reaching(machine):
-            async with asyncio.timeout(ANSWER):
+            async with answered_within(ANSWER):
                 if address in self._runners:
                     with suppress(ConnectionError):
                         return await self._run_on(self._runners[address], address, ask())

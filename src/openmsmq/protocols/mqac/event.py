@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -12,6 +11,7 @@ from msrpc.dcom.server import CallContext, ForeignReference
 from msrpc.hresults import ComResult
 from msrpc.interfaces.ms_dcom import IUnknown
 from msrpc.ndr import Interface, Operation
+from msrpc.waiting import answered_within
 from openmsmq.interfaces import mc_mqac as m
 from openmsmq.model.errors import ComError, MsmqError
 from openmsmq.protocols.environment import Environment
@@ -127,7 +127,7 @@ class MSMQEvent(MqacObject):
         is_counted: bool,
     ) -> None:
         try:
-            async with asyncio.timeout(TIME_LIMIT):
+            async with answered_within(TIME_LIMIT):
                 await sink.invoke(context, dispid, queue, arguments)
         except Exception as error:  # a dead or failing sink must not affect others
             self._drop(context, cookie, error)
@@ -141,8 +141,7 @@ class MSMQEvent(MqacObject):
     def _drop(self, context: CallContext, cookie: int, error: Exception) -> None:
         """Remove a sink, once."""
         if self.unadvise(cookie):
-            reason = str(error) or f"no answer within {TIME_LIMIT:g} s"  # a TimeoutError has no text
-            logger.warning("an event sink of %s could not be called and is dropped: %s", context.call.peer, reason)
+            logger.warning("an event sink of %s could not be called and is dropped: %s", context.call.peer, error)
 
 
 async def _closed(sink: Sink) -> None:
