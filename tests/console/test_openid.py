@@ -9,10 +9,11 @@ import html
 import json
 import re
 import secrets
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -399,7 +400,7 @@ def test_an_address_counts_if_the_provider_has_verified_it() -> None:
             user_in(claims, "email")
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, Any]) -> None:
     """Run a coroutine in another thread: Playwright runs an event loop in this one."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, work).result()
@@ -416,6 +417,33 @@ def test_a_provider_that_does_not_answer_or_has_another_name_is_not_available(pr
     provider.is_down = True
     with pytest.raises(ProviderUnavailable, match="503"):
         run(begun(provider.issuer))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"nonsense\r\n\r\n", "nonsense"), (b"", "closed"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{", "IncompleteRead"),
+        (b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{", "IncompleteRead"),
+        (b"HTTP/1.1 500 No\r\n\r\n" + 200_000 * b"[", "answers 500"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + 200_000 * b"[", "recursion"),
+        (b"HTTP/1.1 200 OK\r\n\r\n[]", "did not return a JSON object"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + (1 << 21) * b" ", "more than 1048576 bytes"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_is_an_unavailable_provider(answer: bytes, said: str) -> None:
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            with suppress(OSError):  # the login has closed it
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Thread(target=serve, args=(listener,), daemon=True).start()
+        login = OpenIdLogin(OpenIdSettings(f"http://127.0.0.1:{listener.getsockname()[1]}", CLIENT))
+        with pytest.raises(ProviderUnavailable, match=said):
+            run(login.begin("http://localhost/"))
 
 
 def test_a_state_ends_after_ten_minutes(provider: Provider) -> None:

@@ -14,6 +14,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 import secrets
 import time
@@ -144,8 +145,8 @@ class OpenIdLogin:
             "code_verifier": self._derived("verifier", state), "client_id": self._settings.client_id,
         }  # fmt: skip
         headers, secret = {}, self._secret()
-        ways = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
-        if secret and "client_secret_basic" in ways:
+        ways = found.get("token_endpoint_auth_methods_supported")
+        if secret and (not isinstance(ways, list) or "client_secret_basic" in ways):
             pair = f"{quote(self._settings.client_id, safe='')}:{quote(secret, safe='')}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         elif secret:
@@ -246,35 +247,44 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _fetched(url: str, data: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Fetch a JSON object; `data` is posted. Raises ProviderUnavailable, and LoginNotProven for a refused code."""
-    until = time.monotonic() + _PATIENCE
     request = urllib.request.Request(url, data, {"Accept": "application/json", **(headers or {})})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
     try:
-        with opener.open(request, timeout=_PATIENCE) as response:
-            body = b""
-            while part := response.read1(1 << 16):
-                body += part
-                if len(body) > _MOST or time.monotonic() > until:
-                    raise ProviderUnavailable(f"{url}: an answer of more than {_MOST} bytes or {_PATIENCE:.0f} s")
-        found = json.loads(body)
-    except urllib.error.HTTPError as error:
-        with error:
-            code = _error_in(error.read(_MOST))
-        if data is not None and error.code == 400 and code == "invalid_grant":
-            raise LoginNotProven("the provider does not accept the code of this login: log in again") from None
-        raise ProviderUnavailable(f"{url} answers {error.code} {code}".rstrip()) from None
-    except (OSError, ValueError) as error:
-        raise ProviderUnavailable(f"{url}: {getattr(error, 'reason', error)}") from None
+        try:
+            with opener.open(request, timeout=_PATIENCE) as response:
+                status, body = 200, _body(response)
+        except urllib.error.HTTPError as error:
+            with error:
+                status, body = error.code, _body(error)
+        found = json.loads(body) if status == 200 else None
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        raise ProviderUnavailable(f"{url}: {reason}") from None
+    if status != 200:
+        code = _error_in(body)
+        if data is not None and status == 400 and code == "invalid_grant":
+            raise LoginNotProven("the provider does not accept the code of this login: log in again")
+        raise ProviderUnavailable(f"{url} answers {status} {code}".rstrip())
     if not isinstance(found, dict):
         raise ProviderUnavailable(f"{url} did not return a JSON object")
     return found
+
+
+def _body(response: Any) -> bytes:
+    """Return the body of a response. Raises OSError, also for one that is too large or too slow, and HTTPException."""
+    until, body = time.monotonic() + _PATIENCE, b""
+    while part := response.read1(1 << 16):
+        body += part
+        if len(body) > _MOST or time.monotonic() > until:
+            raise OSError(f"an answer of more than {_MOST} bytes or {_PATIENCE:.0f} s")
+    return body
 
 
 def _error_in(body: bytes) -> str:
     """Return the error code of a response (RFC 6749 section 5.2); empty if there is none."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(found.get("error", ""))[:100] if isinstance(found, dict) else ""
 
