@@ -14,8 +14,8 @@ from typing import Final
 # Modules on the path of a call from the socket to the disk and back, and others that gain from compilation;
 # docs/performance.md has measurements.
 _OF_OPENMSMQ: Final = (
-    "peering.arrival", "peering.memory", "peering.plain_arrival", "peering.plain_departure",
-    "peering.sender", "peering.sequences",
+    "peering.arrival", "peering.memory", "peering.names_in_packets", "peering.plain_arrival",
+    "peering.plain_departure", "peering.sender", "peering.sequences",
     "model.admission", "model.histogram", "model.lookup_id",
     "packet.stream", "packet.headers", "packet.queue_names", "packet.reader", "packet.user_message",
     "protocols.cleanups", "protocols.dispatch", "protocols.environment", "protocols.first_messages",

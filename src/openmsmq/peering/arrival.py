@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
-from openmsmq.conversion.packets import NAMES_KEPT, message_of, user_message_of
+from openmsmq.conversion.packets import message_of, user_message_of
 from openmsmq.model import names
 from openmsmq.model.admission import check_message
 from openmsmq.model.constants import INFINITE, Delivery, MessageClass
-from openmsmq.model.errors import (
-    IllegalFormatName,
-    InsufficientResources,
-    MessageStorageFailed,
-    MsmqError,
-)
+from openmsmq.model.errors import InsufficientResources, MessageStorageFailed, MsmqError
 from openmsmq.model.message import NULL_GUID, Message
 from openmsmq.model.security import ANONYMOUS, EVERYONE
 from openmsmq.model.text import time_text
@@ -32,9 +26,10 @@ from openmsmq.packet import UserMessage
 from openmsmq.packet.headers import TransactionHeader
 from openmsmq.packet.internal import FinalAckBody
 from openmsmq.packet.message_packet import MessagePacket
-from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER, NameType, QueueName
+from openmsmq.packet.queue_names import ORDER_QUEUE_NUMBER
 from openmsmq.peering.durable import route_of
 from openmsmq.peering.memory import INCOMING_OF_ADDRESS, MOST_INCOMING, Duplicates, Sources, SourceState
+from openmsmq.peering.names_in_packets import name_elsewhere, name_of_sequence, named_here, parsed_single, public_text
 from openmsmq.protection.arrival import Accepted, ArrivalProtection, Demands, Rejected
 from openmsmq.queueing.arrivals import Arriving
 from openmsmq.queueing.authorization import Caller, Right
@@ -253,7 +248,8 @@ class Arrival:
     ) -> Disposition:
         """Apply 3.1.5.8.6: a transactional message is accepted only if it is the next one of its sequence."""
         origin = arrived.packet.user.source_queue_manager
-        identifier, called = SequenceId(header.sequence_timestamp, header.sequence_ordinal), _called(arrived.packet)
+        called = name_of_sequence(arrived.packet)
+        identifier = SequenceId(header.sequence_timestamp, header.sequence_ordinal)
         key = origin, queue.number, called
         source = batch.met.get(key) or self._sources.of(origin, queue, called, identifier)
         batch.met[key] = source
@@ -305,7 +301,7 @@ class Arrival:
             return self._reject(arrived, MessageClass.NACK_HOP_COUNT_EXCEEDED, None, batch)
         if self._has_expired(message):
             return self._reject(arrived, MessageClass.NACK_REACH_QUEUE_TIMEOUT, None, batch)
-        name = _name_elsewhere(message.destination_queue_format_name)
+        name = name_elsewhere(message.destination_queue_format_name)
         if name is None:
             return self._reject(arrived, MessageClass.NACK_BAD_DST_Q, None, batch)
         try:
@@ -459,9 +455,9 @@ class Arrival:
         destination, administration = packet.user.destination, packet.user.administration
         found: list[names.SingleFormatName | None] = []
         if destination is not None and self._is_local(packet):
-            found.append(_named_here(_public_text(destination), self._manager.machine.identifier))
+            found.append(named_here(public_text(destination), self._manager.machine.identifier))
         if administration is not None and packet.properties.acknowledge:
-            name = _parsed(_public_text(administration))
+            name = parsed_single(public_text(administration))
             if name is not None and (isinstance(name, names.PublicFormatName) or registry.is_local(name)):
                 found.append(name)
         return [
@@ -472,7 +468,7 @@ class Arrival:
     def _destination(self, message: Message) -> Queue | None:
         """Return the destination queue on this machine. In a direct format name, only the part after the computer name
         is compared, because the sender may use any name of this machine."""
-        name = _named_here(message.destination_queue_format_name, self._manager.machine.identifier)
+        name = named_here(message.destination_queue_format_name, self._manager.machine.identifier)
         if name is None:
             return None
         queue = self._manager.registry.local_queue(name)
@@ -525,52 +521,6 @@ class Arrival:
         if not proved or verdict.sender in (ANONYMOUS, EVERYONE):
             return Caller.anonymous()
         return Caller.user(verdict.sender, groups=self._policy.groups_of(verdict.sender))
-
-
-def _public_text(name: QueueName) -> str:
-    """Return the format name in a packet if it may be that of a public queue, else an empty text."""
-    if name.type is NameType.PUBLIC and not name.is_distribution_list:
-        return str(names.PublicFormatName(UUID(bytes_le=name.guid)))
-    is_direct = name.type is NameType.DIRECT and "private$" not in name.direct.lower()
-    return f"DIRECT={name.direct}" if is_direct else ""
-
-
-def _parsed(format_name: str) -> names.SingleFormatName | None:
-    """Return a format name of one queue; None for any other text."""
-    try:
-        name = names.parse_format_name(format_name)
-    except IllegalFormatName:
-        return None
-    return None if isinstance(name, names.MultipleElementFormatName) else name
-
-
-@lru_cache(NAMES_KEPT)
-def _named_here(format_name: str, identifier: bytes) -> names.SingleFormatName | None:
-    """Return the name of the destination as a name of this queue manager."""
-    name = _parsed(format_name)
-    if isinstance(name, names.DirectFormatName):
-        return None if name.is_http else replace(name, protocol="OS", address=".")
-    if isinstance(name, names.PrivateFormatName) and name.guid.bytes_le == NULL_GUID:
-        return replace(name, guid=UUID(bytes_le=identifier))
-    return name
-
-
-def _called(packet: UserMessage) -> str:
-    """Return the name that a source uses for a queue (deviation D-97): it has a sequence for each name."""
-    name = packet.user.destination
-    if name is None or name.type not in (NameType.DIRECT, NameType.PUBLIC):
-        return ""
-    return name.direct.lower() if name.type is NameType.DIRECT else "public"
-
-
-def _name_elsewhere(format_name: str) -> names.PrivateFormatName | names.PublicFormatName | None:
-    """Return the name of a private or public queue of another machine; only messages for these are routed (3.1.5.8.2,
-    3.1.5.8.5)."""
-    try:
-        name = names.parse_format_name(format_name)
-    except IllegalFormatName:
-        return None
-    return name if isinstance(name, (names.PrivateFormatName, names.PublicFormatName)) else None
 
 
 def _final_ack(packet: UserMessage, message: Message, origin: ArrivalOrigin, *, always: bool = False) -> bytes:
