@@ -31,10 +31,10 @@ def is_visible(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
-def reason_of(error: OSError | UnicodeError) -> str:
-    """Return the operating system's description of a name or connection error, without its number."""
+def reason_of(error: Exception) -> str:
+    """Return why a connection failed: for an OSError the operating system's description, without its number."""
     if isinstance(error, UnicodeError):
         return "no host can have this name"
-    if isinstance(error, socket.gaierror) or not error.errno:
-        return error.strerror or str(error)
-    return os.strerror(error.errno)
+    if isinstance(error, OSError) and error.errno:
+        return error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno)
+    return str(error) or type(error).__name__

@@ -149,3 +149,9 @@ def test_a_daemon_whose_users_cannot_be_read_does_not_start(tmp_path, content):
 def test_a_refused_read_names_the_access_of_the_queue(qm):
     with qm.open(QUEUE, "send") as queue, pytest.raises(openmsmq.AccessDenied, match="opened with the access 'send'"):
         queue.receive(0)
+
+
+def test_an_error_of_a_file_names_the_file_and_no_number(run, service, tmp_path):
+    file = tmp_path / "missing" / "keys"
+    said = run("keys", "export", str(file), code=1, OPENMSMQ_DATA_DIR=str(service.directory))
+    assert said == f"openmsmq: {file}: No such file or directory\n"

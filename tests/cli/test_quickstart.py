@@ -15,6 +15,7 @@ import pytest
 import openmsmq
 from command_line import command, invoke
 from daemon import Daemon, free_offset
+from one_answer import answering
 from openmsmq.accounts.login_links import SECONDS, create_link, redeem_link
 from openmsmq.admin.alarm_rules import ALARM_RULES_FILE, AlarmRulesFile
 from openmsmq.admin.alarms import Alarms, document_of, write_alarms
@@ -170,4 +171,18 @@ def test_an_unreachable_server_has_its_own_exit_code(service: Daemon, tmp_path: 
     ended = invoke("health", "--port", "1", "--data-dir", str(tmp_path))
     assert ended.code == 6 and ended.stdout.startswith("rpc: ")
     ended = asked(service, "--url", "http://127.0.0.1:1")
-    assert ended.code == 6 and "rpc: ok" in ended.stdout and "http: http://127.0.0.1:1: " in ended.stdout
+    assert ended.code == 6 and "rpc: ok" in ended.stdout
+    assert "http: http://127.0.0.1:1: Connection refused" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"nonsense\r\n\r\n", "nonsense"), (b"", "Remote end closed connection without response"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nok", "IncompleteRead"),
+    ],
+)  # fmt: skip
+def test_a_server_that_is_not_of_http_is_unreachable(service: Daemon, answer: bytes, said: str) -> None:
+    with answering(answer) as port:
+        ended = asked(service, "--url", f"http://127.0.0.1:{port}")
+    assert ended.code == 6 and "rpc: ok" in ended.stdout and said in ended.stdout, ended

@@ -9,11 +9,10 @@ import html
 import json
 import re
 import secrets
-import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +27,7 @@ from console.browser import Answer, Browser, Client, port_of
 from console.conftest import OPTIONS, users
 from daemon import Daemon
 from msrpc.rpc.throttle import FailureLimits
+from one_answer import answering
 from openmsmq.gateways.openid import (
     STATE_SECONDS,
     LoginNotProven,
@@ -432,18 +432,8 @@ def test_a_provider_that_does_not_answer_or_has_another_name_is_not_available(pr
     ],
 )  # fmt: skip
 def test_an_answer_that_is_none_is_an_unavailable_provider(answer: bytes, said: str) -> None:
-    def serve(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(1 << 16)
-            with suppress(OSError):  # the login has closed it
-                connection.sendall(answer)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        Thread(target=serve, args=(listener,), daemon=True).start()
-        login = OpenIdLogin(OpenIdSettings(f"http://127.0.0.1:{listener.getsockname()[1]}", CLIENT))
-        with pytest.raises(ProviderUnavailable, match=said):
-            run(login.begin("http://localhost/"))
+    with answering(answer) as port, pytest.raises(ProviderUnavailable, match=said):
+        run(OpenIdLogin(OpenIdSettings(f"http://127.0.0.1:{port}", CLIENT)).begin("http://localhost/"))
 
 
 def test_a_state_ends_after_ten_minutes(provider: Provider) -> None:

@@ -25,6 +25,7 @@ import msgspec
 from openmsmq import __version__
 from openmsmq.admin.checked_json import parsed
 from openmsmq.admin.deadlines import TimedSocket
+from openmsmq.model.text import reason_of
 
 SECONDS: Final = 70.0  # per request; the server's limit is 60
 _CONNECT_SECONDS: Final = 10.0
@@ -165,7 +166,7 @@ class HttpRequests:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ApiUnreachable(
-                f"{self.url} does not answer as an HTTP server does ({str(error) or type(error).__name__})"
+                f"{self.url} does not answer as an HTTP server does ({reason_of(error)})"
                 f"{self._doubt(method)}: does the daemon run with the setting web, and are scheme, host and port right?"
             ) from None
         if status not in _DONE:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import ssl
 import sys
 import time
 import urllib.error
@@ -14,6 +16,7 @@ import click
 from openmsmq.cli.connection import Address, connect, is_here, server_options
 from openmsmq.cli.output import echo, json_option, print_json
 from openmsmq.cli.web_api import ApiOptions, api_options
+from openmsmq.model.text import reason_of
 
 _PATIENCE = 10.0  # seconds to wait for an HTTP response
 _OK = "ok"
@@ -76,6 +79,23 @@ def _by_http(api: ApiOptions, here: bool) -> Iterator[_Check]:
     url, trust = api.server(here=here)
     if url is None:
         return
+    try:
+        status, text = _readiness(url, trust)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        reason = reason_of(cause) if isinstance(cause, Exception) else cause
+        yield _Check("http", f"{url}: {reason}", _UNREACHABLE)
+        return
+    if status not in (200, 503):
+        yield _Check("http", f"{url} answers {status}", _UNHEALTHY)
+        return
+    for line in text.splitlines():
+        name, _, said = line.partition(": ")
+        yield _Check(name, said, _HEALTHY if said == _OK or name == "figures" else _UNHEALTHY)
+
+
+def _readiness(url: str, trust: ssl.SSLContext | None) -> tuple[int, str]:
+    """Return the status and the text of /readyz. Raises OSError, ValueError, HTTPException."""
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if trust is not None:
         handlers.append(urllib.request.HTTPSHandler(context=trust))
@@ -83,17 +103,8 @@ def _by_http(api: ApiOptions, here: bool) -> Iterator[_Check]:
         answer = urllib.request.build_opener(*handlers).open(f"{url}/readyz?verbose", timeout=_PATIENCE)
     except urllib.error.HTTPError as error:
         answer = error
-    except (OSError, ValueError) as error:
-        yield _Check("http", f"{url}: {getattr(error, 'reason', error)}", _UNREACHABLE)
-        return
     with answer:
-        text = answer.read(1 << 16).decode("utf-8", "replace")
-    if answer.status not in (200, 503):
-        yield _Check("http", f"{url} answers {answer.status}", _UNHEALTHY)
-        return
-    for line in text.splitlines():
-        name, _, said = line.partition(": ")
-        yield _Check(name, said, _HEALTHY if said == _OK or name == "figures" else _UNHEALTHY)
+        return answer.status, answer.read(1 << 16).decode("utf-8", "replace")
 
 
 def _alarms(api: ApiOptions) -> Iterator[_Check]:

@@ -79,5 +79,12 @@ def main() -> None:
         code = exit_code(error)
         if code is None:
             raise
-        echo(f"openmsmq: {error}", err=True)
+        echo(f"openmsmq: {_text_of(error)}", err=True)
         sys.exit(code)
+
+
+def _text_of(error: Exception) -> str:
+    """Return the text of an error; without its number if it is of a file."""
+    if isinstance(error, OSError) and error.filename and error.strerror and not error.filename2:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

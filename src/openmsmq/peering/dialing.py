@@ -218,9 +218,10 @@ class Dialer:
                 _, connection = await self._loop.create_connection(
                     lambda: self._sessions.make(make), hop.address, self._options.port, local_addr=local
                 )
-        except OSError as error:  # also TimeoutError, which has no text
+        except OSError as error:
             destination.attempt = None
-            reason = reason_of(error) or f"no answer within {CONNECT_TIMEOUT:.0f} s"
+            has_reason = error.errno or not isinstance(error, TimeoutError)
+            reason = reason_of(error) if has_reason else f"no answer within {CONNECT_TIMEOUT:.0f} s"
             self.record_failure(destination, f"{hop.address} port {self._options.port}: {reason}")
             destination.record(failure, self._seconds(), hop)
             self.carry_out(destination, destination.reaching.failed(self._now()))

@@ -31,4 +31,5 @@ def test_a_connection_that_is_not_established_in_time_says_so() -> None:
     with pytest.raises(RpcConnectionError, match=r"^127.0.0.1:1: no answer within 0 s$"):
         asyncio.run(aio.connect("127.0.0.1", 1, timeout=0))
     assert reason_of(TimeoutError("timed out")) == "timed out"  # of the blocking client
+    assert reason_of(TimeoutError()) == "TimeoutError"
     assert reason_of(OSError(errno.ETIMEDOUT, "")) == "Connection timed out"
