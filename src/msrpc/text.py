@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import unicodedata
 
 _LINE_ENDS = re.compile("\r\n?")
@@ -36,5 +35,6 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, UnicodeError):
         return "no host can have this name"
     if isinstance(error, OSError) and error.errno:
-        return error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno)
+        is_of_system = type(error).__module__ == "builtins"  # socket and ssl have errors with numbers of their own
+        return os.strerror(error.errno) if is_of_system else str(error.strerror)
     return str(error) or type(error).__name__

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from openmsmq.admin.alarms import ALARMS_FILE, EVENTS, Alarms, Event, read_alarms, read_delivered, write_delivered
-from openmsmq.model.text import some_of
+from openmsmq.model.text import reason_of, some_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class AlarmDelivery:
                 self._report_back()
                 return True
         about = some_of([f"{event.alarm.name} {event.state}" for event in events])
-        reason = str(failure) or type(failure).__name__
+        reason = reason_of(failure) if failure is not None else ""
         if isinstance(failure, EventsRefused):
             logger.error(
                 "alarm events (%s) were not delivered %s: refused %d times: %s", about, self.way, TRIES, reason

@@ -21,7 +21,7 @@ from openmsmq.admin.alarms import MAILED_FILE, Event
 from openmsmq.admin.deadlines import TimedSocket, connect_by
 from openmsmq.console.delivery import AlarmDelivery, EventsRefused
 from openmsmq.model.remedies import for_terminal
-from openmsmq.model.text import printable, time_text
+from openmsmq.model.text import printable, reason_of, time_text
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class AlarmMailer:
             kind = EventsRefused if is_final else OSError
             raise kind(f"{error.smtp_code} {_text(error.smtp_error)}") from None
         except OSError as error:
-            raise OSError(printable(str(error)) or type(error).__name__) from None
+            raise OSError(printable(reason_of(error))) from None
 
 
 def _text(reply: bytes | str) -> str:

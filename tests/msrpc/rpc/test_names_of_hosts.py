@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
+import ssl
 
 import pytest
 
@@ -33,3 +35,5 @@ def test_a_connection_that_is_not_established_in_time_says_so() -> None:
     assert reason_of(TimeoutError("timed out")) == "timed out"  # of the blocking client
     assert reason_of(TimeoutError()) == "TimeoutError"
     assert reason_of(OSError(errno.ETIMEDOUT, "")) == "Connection timed out"
+    assert reason_of(ssl.SSLError(1, "wrong version number")) == "wrong version number"
+    assert reason_of(socket.gaierror(-2, "Name or service not known")) == "Name or service not known"
