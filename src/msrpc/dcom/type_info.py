@@ -161,12 +161,13 @@ class _InLibrary(_Described):
         """3.7.4.4: properties are functions here."""
         raise ComError(ComResult.TYPE_E_ELEMENTNOTFOUND, f"{self.name} has no variables")
 
-    def _attributes(self, **of_kind: int) -> o.TYPEATTR:
+    def _attributes(self, flags: int, interfaces: int, functions: int = 0, table_size: int = 0) -> o.TYPEATTR:
         """Return the attributes of the type (2.2.44); the version is that of the library."""
         major, minor = self._library.version
         return o.TYPEATTR(
             guid=self._type.uuid.bytes_le, dwReserved2=_UNUSED, dwReserved3=_UNUSED, cbSizeInstance=_POINTER,
-            typekind=self.kind, cbAlignment=_POINTER, wMajorVerNum=major, wMinorVerNum=minor, **of_kind,
+            typekind=self.kind, cFuncs=functions, cImplTypes=interfaces, cbSizeVft=table_size, cbAlignment=_POINTER,
+            wTypeFlags=flags, wMajorVerNum=major, wMinorVerNum=minor,
         )  # fmt: skip
 
 
@@ -186,7 +187,7 @@ class ClassInfo(_InLibrary):
 
     def GetTypeAttr(self, context: CallContext, q: Any) -> Any:
         """3.7.4.1."""
-        attributes = self._attributes(cImplTypes=len(self._implemented), wTypeFlags=_CAN_CREATE)
+        attributes = self._attributes(_CAN_CREATE, len(self._implemented))
         return o.ITypeInfo_GetTypeAttr_Response(ppTypeAttr=attributes)
 
     def GetFuncDesc(self, context: CallContext, q: Any) -> Any:
@@ -229,7 +230,7 @@ class TypeInfo(_InLibrary):
     def GetTypeAttr(self, context: CallContext, q: Any) -> Any:
         """3.7.4.1."""
         members = self._interface.all_members
-        attributes = self._attributes(cFuncs=len(members), cImplTypes=1, cbSizeVft=_POINTER * 7, wTypeFlags=_DUAL_FLAGS)
+        attributes = self._attributes(_DUAL_FLAGS, 1, len(members), _POINTER * 7)
         return o.ITypeInfo_GetTypeAttr_Response(ppTypeAttr=attributes)
 
     def GetFuncDesc(self, context: CallContext, q: Any) -> Any:
