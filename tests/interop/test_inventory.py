@@ -238,7 +238,7 @@ def test_properties_that_automation_objects_lack_are_named(old: Daemon) -> None:
 
 def test_without_automation_objects_the_reason_is_reported(old: Daemon) -> None:
     ended = invoke("adopt", "inventory", HOST, "--by", "com", "--port", "1")
-    assert ended.code == UNREACHABLE and "Connect call failed" in ended.stderr
+    assert ended.code == UNREACHABLE and "Connection refused" in ended.stderr
 
 
 def test_unused_public_queues_are_found_in_the_directory(tmp_path: Path) -> None:
