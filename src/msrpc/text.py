@@ -31,8 +31,11 @@ def is_visible(character: str) -> bool:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a connection failed: for an OSError the operating system's description, without its number."""
-    if isinstance(error, UnicodeError):
+    """Return why a connection failed: for an OSError the operating system's description, without its number; for an
+    error of urllib, that of its cause."""
+    if isinstance(cause := getattr(error, "reason", None), Exception):
+        return reason_of(cause)
+    if isinstance(error, UnicodeError) and not isinstance(error, UnicodeDecodeError):  # of IDNA
         return "no host can have this name"
     if isinstance(error, OSError) and error.errno:
         is_of_system = type(error).__module__ == "builtins"  # socket and ssl have errors with numbers of their own

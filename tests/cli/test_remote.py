@@ -144,9 +144,14 @@ def test_an_error_without_a_queue_manager_has_the_options_that_choose_one(
 ) -> None:
     ended = command_line.invoke(*command, "--host", host, "--port", "1")
     assert ended.code == UNREACHABLE and ended.stderr == (
-        f"openmsmq: {host}:1: Connection refused; does a queue manager run {where}? "
-        "--host, --port and --port-offset name another one\n"
+        f"openmsmq: {host}:1: Connection refused; does a queue manager run {where}? See --host, --port, --port-offset\n"
     )
+
+
+def test_an_error_names_only_options_that_the_command_has() -> None:
+    ended = command_line.invoke("adopt", "inventory", "127.0.0.2", "--port", "1")
+    assert ended.code == UNREACHABLE
+    assert ended.stderr.endswith("does a queue manager run there? See --port, --port-offset\n"), ended.stderr
 
 
 def test_kerberos_is_refused_with_a_user_and_for_arrow_flight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,4 +45,4 @@ def test_a_form_leads_to_a_page_that_its_path_and_its_answer_can_name(form: Page
     if isinstance(form.after, str):
         assert set(re.findall(r"\{(\w+)\}", form.after)) <= steps | {"id"}
     if form.question is not None:  # its page leads back to `after`
-        assert form.after in ("/handles", "/users", "/tokens") and "{about}" in form.question.text
+        assert isinstance(form.after, str) and "{" not in form.after and "{about}" in form.question.text

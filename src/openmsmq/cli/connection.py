@@ -188,9 +188,11 @@ def _remedy(address: Address) -> Iterator[None]:
         if type(error) not in (RpcConnectionError, AnswerTimeout):
             raise
         where = "here" if is_here(address) else "there"
-        raise type(error)(
-            f"{error}; does a queue manager run {where}? --host, --port and --port-offset name another one"
-        ) from error
+        context = click.get_current_context(silent=True)  # None in other threads
+        known = {name for each in (context.command.params if context is not None else ()) for name in each.opts}
+        options = [name for name in ("--host", "--port", "--port-offset") if name in known]
+        see = f" See {', '.join(options)}" if options else ""
+        raise type(error)(f"{error}; does a queue manager run {where}?{see}") from error
 
 
 def _arguments(address: Address, level: str | None) -> dict[str, Any]:

@@ -82,9 +82,7 @@ def _by_http(api: ApiOptions, here: bool) -> Iterator[_Check]:
     try:
         status, text = _readiness(url, trust)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        cause = error.reason if isinstance(error, urllib.error.URLError) else error
-        reason = reason_of(cause) if isinstance(cause, Exception) else cause
-        yield _Check("http", f"{url}: {reason}", _UNREACHABLE)
+        yield _Check("http", f"{url}: {reason_of(error)}", _UNREACHABLE)
         return
     if status not in (200, 503):
         yield _Check("http", f"{url} answers {status}", _UNHEALTHY)

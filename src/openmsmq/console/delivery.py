@@ -89,7 +89,8 @@ class AlarmDelivery:
                 self._report_back()
                 return True
         about = some_of([f"{event.alarm.name} {event.state}" for event in events])
-        reason = reason_of(failure) if failure is not None else ""
+        assert failure is not None
+        reason = reason_of(failure)
         if isinstance(failure, EventsRefused):
             logger.error(
                 "alarm events (%s) were not delivered %s: refused %d times: %s", about, self.way, TRIES, reason

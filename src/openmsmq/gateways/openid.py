@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from openmsmq.model.text import reason_of
+
 STATE_SECONDS: Final = 600.0  # maximum time of a login at the provider
 AT_A_TIME: Final = 4  # concurrent requests to the provider
 _KEPT: Final = 300.0  # lifetime of the discovery document in seconds
@@ -258,8 +260,7 @@ def _fetched(url: str, data: bytes | None = None, headers: Mapping[str, str] | N
                 status, body = error.code, _body(error)
         found = json.loads(body) if status == 200 else None
     except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
-        reason = str(getattr(error, "reason", error)) or type(error).__name__
-        raise ProviderUnavailable(f"{url}: {reason}") from None
+        raise ProviderUnavailable(f"{url}: {reason_of(error)}") from None
     if status != 200:
         code = _error_in(body)
         if data is not None and status == 400 and code == "invalid_grant":

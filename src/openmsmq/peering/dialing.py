@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from openmsmq.model.once_a_minute import OnceAMinute
 from openmsmq.model.text import reason_of
+from openmsmq.model.waiting import answered_within
 from openmsmq.peering.connection import CLOCK_STEP, PeerConnection
 from openmsmq.peering.destination import Destination
 from openmsmq.peering.known_addresses import KnownAddresses
@@ -214,15 +215,13 @@ class Dialer:
                 raise OSError(f"there are {self._options.max_sessions} sessions, which is the limit (max_sessions)")
             source = self._source_for(hop)
             local = (source, 0) if source else None
-            async with asyncio.timeout(CONNECT_TIMEOUT):
+            async with answered_within(CONNECT_TIMEOUT):
                 _, connection = await self._loop.create_connection(
                     lambda: self._sessions.make(make), hop.address, self._options.port, local_addr=local
                 )
         except OSError as error:
             destination.attempt = None
-            has_reason = error.errno or not isinstance(error, TimeoutError)
-            reason = reason_of(error) if has_reason else f"no answer within {CONNECT_TIMEOUT:.0f} s"
-            self.record_failure(destination, f"{hop.address} port {self._options.port}: {reason}")
+            self.record_failure(destination, f"{hop.address} port {self._options.port}: {reason_of(error)}")
             destination.record(failure, self._seconds(), hop)
             self.carry_out(destination, destination.reaching.failed(self._now()))
             return
