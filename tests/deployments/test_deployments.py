@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
 from openmsmq.server.allowed_values import STANDARD_PORTS
 from openmsmq.server.config import Configuration
 from openmsmq.server.loading import load
+from openmsmq.server.supervision import FENCED
 from requirements import program
 
 ROOT = Path(__file__).parents[2]
@@ -104,3 +107,16 @@ def test_the_image_is_built_with_all_modules_of_the_build_hook() -> None:
     kept = set((ROOT / ".dockerignore").read_text("utf-8").splitlines())
     assert len(needed) > 1
     assert not {f"!tools/{name}.py" for name in needed} - kept
+
+
+def test_the_service_unit_does_not_repeat_a_start_that_cannot_succeed() -> None:
+    unit = (PACKAGING / "openmsmq.service").read_text()
+    agent = dict(re.findall(r"^(USAGE|FENCED)=(\d+)", (PACKAGING / "ocf" / "openmsmq").read_text(), re.MULTILINE))
+    (prevented,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    codes = [click.UsageError.exit_code, FENCED]
+    assert [int(code) for code in prevented.split()] == codes == [int(agent["USAGE"]), int(agent["FENCED"])]
+
+
+def test_the_log_of_the_resource_agent_is_rotated() -> None:
+    (logfile,) = re.findall(r"^LOGFILE_DEFAULT=(.*)$", (PACKAGING / "ocf" / "openmsmq").read_text(), re.MULTILINE)
+    assert f"\n{logfile} {{\n" in (PACKAGING / "ocf" / "openmsmq.logrotate").read_text()

@@ -9,7 +9,8 @@ from errno import EACCES
 import pytest
 
 import openmsmq
-from command_line import command
+from command_line import command, invoke
+from console.browser import ask, port_of
 from daemon import Daemon, eventually
 from msrpc.rpc.pdu import AuthLevel
 from openmsmq.accounts.users import UsersFile
@@ -135,14 +136,14 @@ def test_anonymous_callers_administer_only_if_configured(tmp_path):
             assert manager.management()["connected"] == connected
 
 
-def test_a_nearly_full_disk_refuses_sends_but_allows_receives(tmp_path):
+def test_a_nearly_full_disk_refuses_sends_but_allows_receives_and_is_ready_for_them(tmp_path):
     with Daemon(tmp_path / "data") as service:
         with service.connect() as manager:
             manager.create_queue(".\\private$\\q")
             with manager.open(".\\private$\\q", "send") as sender:
                 sender.send("before", recoverable=True)
         service.stop()
-        service.options = ("--minimum-free-megabytes", str(1 << 40))
+        service.options = ("--minimum-free-megabytes", str(1 << 40), "--web", "--web-port", "0")
         service.start()
         eventually(lambda: "refusing messages" in service.log)
         with service.connect() as manager:
@@ -151,6 +152,10 @@ def test_a_nearly_full_disk_refuses_sends_but_allows_receives(tmp_path):
                     sender.send("after")
             with manager.open(".\\private$\\q") as receiver:
                 assert receiver.receive(0).decode() == "before"
+        ready = ask(service, "GET", "/readyz")
+        assert ready.status == 200 and "disk: nearly full: no messages are accepted" in ready.text
+        health = invoke("health", "--port", str(service.port), "--url", f"http://127.0.0.1:{port_of(service)}")
+        assert health.code == 1 and "nearly full" in health.stdout
 
 
 def test_a_change_that_fails_in_memory_stops_the_daemon_and_the_log_prevails(tmp_path, monkeypatch):

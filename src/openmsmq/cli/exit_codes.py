@@ -10,6 +10,7 @@ from openmsmq.admin.alarm_rules import AlarmRuleError
 from openmsmq.admin.backup import BackupError
 from openmsmq.admin.http_requests import ApiError, ApiNotFound, ApiRefused, ApiTimeout, ApiUnreachable
 from openmsmq.admin.tokens import TokensFileError
+from openmsmq.directory.provider import DirectoryError
 from openmsmq.files.private import PrivateFileError
 from openmsmq.model.errors import (
     AccessDenied,
@@ -47,6 +48,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (AlarmRuleError, FAILED),
     (BackupError, FAILED),
     (PrivateFileError, FAILED),
+    (DirectoryError, FAILED),
     (DirectoryUnavailable, FAILED),
     (OSError, FAILED),
     (ValueError, FAILED),

@@ -51,7 +51,8 @@ def _active_directory(configuration: Configuration) -> ActiveDirectory:
 
 def identifier_drawing(configuration: Configuration, directory: DirectoryConnection) -> Callable[[], bytes]:
     """Return a function that creates the identifier (16 bytes) of a new queue manager. With Active Directory, the
-    directory assigns it, because no other identifier can be registered there."""
+    directory assigns it, because no other identifier can be registered there; the function raises DirectoryError if
+    the directory does not."""
     provider = directory.provider
     if not isinstance(provider, ActiveDirectory):
         return partial(os.urandom, 16)
@@ -61,8 +62,8 @@ def identifier_drawing(configuration: Configuration, directory: DirectoryConnect
 def _enrolled(configuration: Configuration, provider: ActiveDirectory) -> bytes:
     try:
         return provider.enrol(configuration.machine_name).bytes_le
-    except DirectoryError as error:
-        raise ConfigurationError(
+    except DirectoryError as error:  # not a ConfigurationError: a later start may succeed with the same settings
+        raise DirectoryError(
             f"directory_provider: a queue manager that starts for the first time gets its identifier from Active "
             f"Directory, which did not assign one: {error}"
         ) from None
