@@ -50,6 +50,13 @@ def move_on(near: openmsmq.QueueManager, far: openmsmq.QueueManager, transaction
         target.send(source.receive(0, transaction=transaction).decode() + " moved on", transaction=transaction)
 
 
+def test_a_transaction_of_another_connection_to_the_same_queue_manager_is_named(pair: Pair) -> None:
+    with pair.near.connect() as near, pair.near.connect() as again, near.transaction() as transaction:
+        with again.open(QUEUE, "send") as target, pytest.raises(openmsmq.TransactionUsage, match="another connection"):
+            target.send("x", transaction=transaction)
+        transaction.abort()
+
+
 def test_a_message_is_taken_at_one_and_sent_at_the_other(pair: Pair) -> None:
     with pair.near.connect() as near, pair.far.connect() as far:
         with near.transaction() as transaction:

@@ -9,11 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -21,7 +20,10 @@ import openmsmq
 import openmsmq.aio
 from daemon import Daemon, eventually, partner_daemons
 from interop.database import QUEUE, Ledger, move_one
+from openmsmq.client import operations
+from openmsmq.client.calls import HandleLost, Steps
 from openmsmq.client.participants import OUTCOMES
+from openmsmq.client.sync.distributed import Outcomes
 from tallies import tally
 
 
@@ -225,7 +227,7 @@ def test_what_is_in_doubt_at_the_second_participant_is_resolved_if_the_first_fai
     with trio.near.connect() as near:
         changed(near, trio.ledger).commit()
         trio.ledger.add("never")
-        trio.ledger.prepare(uuid4().hex)
+        trio.ledger.prepare(Outcomes(near._session, OUTCOMES).unit_of_work().hex())
         with pytest.raises(ConnectionError) as raised:
             near.resolve(failing, trio.ledger)
         assert not hasattr(raised.value, "__notes__"), "only one participant has failed"
@@ -245,11 +247,78 @@ def test_the_outcomes_of_other_programs_stay(trio: TwoDaemonsAndDatabase, failin
 def test_without_an_outcome_queue_nothing_is_decided(trio: TwoDaemonsAndDatabase) -> None:
     with trio.near.connect() as near:
         assert near.resolve(trio.ledger) == []
+        identifier = Outcomes(near._session, OUTCOMES).unit_of_work().hex()
         trio.ledger.add("x")
-        trio.ledger.prepare("00" * 16)
+        trio.ledger.prepare(identifier)
         with pytest.raises(openmsmq.QueueNotFound):
             near.resolve(trio.ledger)
-    assert trio.ledger.in_doubt() == ["00" * 16]
+    assert trio.ledger.in_doubt() == [identifier]
+
+
+@pytest.mark.parametrize(
+    "lost", [HandleLost("transaction", "t", "no answer", outcome_unknown=True), KeyboardInterrupt()]
+)
+def test_after_a_commit_without_an_answer_only_resolve_ends_the_participants(
+    trio: TwoDaemonsAndDatabase, lost: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = operations.commit
+
+    def unanswered(transaction: operations.Enlisted) -> Steps[None]:
+        yield from commit(transaction)
+        raise lost
+
+    monkeypatch.setattr(operations, "commit", unanswered)
+    with trio.near.connect() as near:
+        with pytest.raises(type(lost)), near.transaction(distributed=True) as transaction:  # noqa: PT012
+            identifier = transaction.enlist(trio.ledger)
+            trio.ledger.add("x")
+            transaction.commit()
+        assert trio.ledger.in_doubt() == [identifier]
+        assert near.resolve(trio.ledger) == [] and trio.ledger.items() == ["x"]
+
+
+class LateParticipant(DyingParticipant):
+    """A participant that gets a transaction in doubt after it was asked for those that it has."""
+
+    afterwards: Callable[[], None] | None = None
+
+    def in_doubt(self) -> list[str]:
+        found = super().in_doubt()
+        if self.afterwards is not None:
+            afterwards, self.afterwards = self.afterwards, None
+            afterwards()
+        return found
+
+
+def test_an_outcome_is_kept_for_a_participant_that_was_asked_too_early(
+    trio: TwoDaemonsAndDatabase, tmp_path: Path
+) -> None:
+    late = LateParticipant(str(tmp_path / "late.sqlite"))
+
+    def program() -> None:
+        late.dies_at = "committing"
+        with pytest.raises(KeyboardInterrupt):
+            changed(near, late, trio.ledger).commit()
+        late.dies_at = ""
+
+    with closing(late), trio.near.connect() as near:
+        changed(near, trio.ledger).commit()
+        late.afterwards = program
+        assert near.resolve(late, trio.ledger) == [] and len(trio.at(trio.near, OUTCOMES)) == 1
+        assert near.resolve(late, trio.ledger) == [] and trio.at(trio.near, OUTCOMES) == []
+        assert late.items() == ["x"] and trio.ledger.items() == ["x", "x"]
+
+
+def test_what_is_prepared_for_another_queue_manager_or_program_is_left_alone(trio: TwoDaemonsAndDatabase) -> None:
+    with trio.near.connect() as near, trio.far.connect() as far:
+        changed(far, trio.ledger).commit()
+        transaction = changed(near, trio.ledger)
+        trio.ledger.prepare(transaction.uow.hex())
+        trio.ledger.prepare("of another program")
+        assert far.resolve(trio.ledger) == []
+        assert trio.ledger.in_doubt() == [transaction.uow.hex(), "of another program"]
+        assert near.resolve(trio.ledger) == [transaction.uow.hex()]
+        transaction.abort()
 
 
 def test_coroutine_functions_take_part_with_asyncio(trio: TwoDaemonsAndDatabase) -> None:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from oletx.simulated import Network, Site
 from openmsmq.model.errors import HResult, MsmqError
 from openmsmq.oletx.boxcar import Packet, PacketTag
-from openmsmq.oletx.connections import ConnectionBudget, Connections, PartnerConnection
+from openmsmq.oletx.connections import MOST_OUTGOING, QUOTA, ConnectionBudget, Connections, PartnerConnection
+from openmsmq.oletx.manager import PULLS_OF_SOURCE
 from openmsmq.oletx.messages import ConnectionType, MessageType
-from openmsmq.oletx.session import CallAnswer, CallKind, PartnerCall, Session
+from openmsmq.oletx.session import (
+    HIGHEST,
+    LOWEST,
+    BuildAnswer,
+    CallAnswer,
+    CallKind,
+    PartnerCall,
+    Rank,
+    Session,
+    Status,
+)
 from openmsmq.oletx.states import PartnerSessionState
-from openmsmq.oletx.structures import PropagationToken
+from openmsmq.oletx.structures import Partner, PropagationToken
 
 UOW = bytes(range(16))
 
@@ -189,8 +201,68 @@ def test_a_partner_that_grants_no_connections_fails_the_waiting_operations() -> 
     connections = Connections(RecordingCarrier(), low.manager, low.partner, ConnectionBudget())
     listening = RecordingListener()
     connections.open(ConnectionType.CHECKABORT, lambda one: listening, MessageType.CHECK, UOW)
-    connections.granted(0)
-    assert len(listening.heard) == 1 and "grants no connections" in listening.heard[0]
+    connections.granted(0, "0x8007000e")
+    assert len(listening.heard) == 1 and "grants no connections: it answers 0x8007000e" in listening.heard[0]
+
+
+def test_more_connections_than_requested_are_not_used() -> None:
+    _, low, _ = pair()
+    carrier = RecordingCarrier()
+    connections = Connections(carrier, low.manager, low.partner, ConnectionBudget())
+    for _ in range(MOST_OUTGOING + 1):
+        connections.open(ConnectionType.CHECKABORT, lambda one: RecordingListener(), MessageType.CHECK, UOW)
+    for round in range(1, MOST_OUTGOING // QUOTA + 1):
+        assert carrier.negotiated == [QUOTA] * round
+        connections.granted(0xFFFFFFFF, "")
+        assert len(connections._outgoing) == QUOTA * round
+    assert len(carrier.negotiated) == MOST_OUTGOING // QUOTA, "the last connection waits until another one is free"
+
+
+def test_a_partner_that_does_not_answer_a_request_for_connections_is_named_with_the_reason() -> None:
+    network, low, high = pair()
+    network.lost = lambda site, call: site is low and call.kind is CallKind.NEGOTIATE
+    listening = ask(low, high)
+    network.run(lambda: bool(listening.heard), 60)
+    assert "did not answer NegotiateResources: no answer in time" in listening.heard[0]
+    assert not low.manager.partners.sessions()
+
+
+def test_a_session_whose_caller_has_gone_when_it_is_established_leaves_nothing_behind() -> None:
+    network, low, high = pair()
+    network.lost = lambda site, call: site is high  # this test makes its calls
+    answers: list[BuildAnswer] = []
+
+    def answer(built: BuildAnswer) -> None:
+        answers.append(built)
+        if built.session is not None:
+            built.session.lost("its connection is lost")
+
+    low.manager.partners.build_context(
+        high.partner, low.partner.cid, Rank.PRIMARY, UUID(int=7), (LOWEST, HIGHEST), "192.0.2.1", answer
+    )
+    (session,) = low.manager.partners.sessions()
+    session.answered(PartnerCall(CallKind.BUILD, Rank.SECONDARY, UUID(int=7)), CallAnswer(Status.OK, UUID(int=7)))
+    assert [built.status for built in answers] == [Status.OK] and session.is_down
+    assert not low.manager.partners.sessions() and not session._timers
+
+
+def test_the_pulls_of_one_host_do_not_prevent_those_of_another() -> None:
+    network, low, _ = pair()
+    refusals: list[MsmqError | None] = []
+
+    def pull(number: int, source: str) -> None:
+        uow, silent = number.to_bytes(16, "big"), Partner(UUID(int=1000 + number), "SILENT")
+        low.manager.pull(uow, PropagationToken(uow, silent), refusals.append, source)
+
+    for number in range(PULLS_OF_SOURCE + 1):
+        pull(number, "192.0.2.1")
+    assert [error.hresult for error in refusals if error is not None] == [HResult.MQ_ERROR_INSUFFICIENT_RESOURCES]
+    pull(PULLS_OF_SOURCE + 1, "192.0.2.2")
+    assert len(refusals) == 1
+    network.run(seconds=60)
+    assert len(refusals) == PULLS_OF_SOURCE + 2
+    pull(PULLS_OF_SOURCE + 2, "192.0.2.1")
+    assert len(refusals) == PULLS_OF_SOURCE + 2, "the share is given back"
 
 
 def test_a_connection_that_the_partner_denies_is_lost_with_its_reason() -> None:
@@ -198,7 +270,7 @@ def test_a_connection_that_the_partner_denies_is_lost_with_its_reason() -> None:
     _, low, _ = pair()
     connections = Connections(RecordingCarrier(), low.manager, low.partner, ConnectionBudget())
     listening, other = RecordingListener(), RecordingListener()
-    connections.granted(2)
+    connections.granted(2, "")
     denied = connections.open(ConnectionType.CHECKABORT, lambda one: listening, MessageType.CHECK, UOW)
     connections.open(ConnectionType.CHECKABORT, lambda one: other, MessageType.CHECK, UOW)
     reason = (0x80070005).to_bytes(4, "little")

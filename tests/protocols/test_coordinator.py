@@ -157,6 +157,36 @@ def test_a_message_whose_receipt_is_not_acknowledged_yet_aborts_it() -> None:
     assert pair.outcome == "aborted" and pair.labels() == NOT_DONE
 
 
+def test_a_message_that_the_client_rejects_while_votes_are_collected_stays_in_its_queue() -> None:
+    pair = Pair()
+    pair.transaction = pair.near.world.manager.transactions.create(UOW)
+    opened = pair.near.world.open("q")
+    assert pair.near.world.read(opened, transaction=pair.transaction).label == "old"
+    pair.near.coordinator.close(UOW)
+    queue = pair.near.world.queue("q")
+    (position,) = queue.locked
+    pair.near.world.manager.transactions.withdraw(pair.transaction, queue, position)
+    pair.near.coordinator.commit_here(UOW, None)
+    assert pair.near.world.labels("q") == ["old"]
+
+
+def test_a_unit_of_work_cannot_be_used_again_before_it_has_ended_everywhere() -> None:
+    """`resolve` of a program tries it, and must not be told that the transaction has been aborted everywhere."""
+    pair = Pair()
+    pair.near.coordinator.check_new(UOW)
+    transaction = pair.near.world.manager.transactions.create(UOW)
+    joined: list[MsmqError | None] = []
+    pair.far.manager.pull(UOW, PropagationToken(UOW, pair.near.partner), joined.append)
+    pair.network.run(lambda: bool(joined))
+    pair.network.lost = lambda site, call: site is pair.near
+    pair.near.coordinator.abort_everywhere(transaction)
+    assert pair.near.world.manager.transactions.get(UOW) is None
+    with refused(HResult.MQ_ERROR_TRANSACTION_SEQUENCE):
+        pair.near.coordinator.check_new(UOW)
+    pair.settle()
+    pair.near.coordinator.check_new(UOW)
+
+
 def test_the_contact_identifier_stays_and_a_copy_of_the_store_gets_its_own() -> None:
     pair = Pair()
     cid = pair.near.partner.cid

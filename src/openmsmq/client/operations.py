@@ -20,6 +20,7 @@ from openmsmq.model.constants import PropId, VarType
 from openmsmq.model.errors import HResult, MsmqError, QueueNotFound
 from openmsmq.model.queue_names import path_of
 from openmsmq.model.security import MAXIMUM_DESCRIPTOR
+from openmsmq.oletx.transaction import VOTING
 
 # Python name -> PROPID and conversion of the Python value.
 PROPERTIES: dict[str, PropId] = {
@@ -240,6 +241,7 @@ def outgoing_of(active: Iterable[dict[str, Any] | Exception]) -> list[dict[str, 
 # -- transactions --------------------------------------------------------------------------------------------------
 
 
+_VOTES = int(VOTING * 1000)  # milliseconds that a commit may wait for other queue managers
 _COMMITTED = RetryRule(False, "the transaction may have been committed; look for what it did before doing it again")
 
 
@@ -255,7 +257,7 @@ def enlist(uow: bytes | None = None) -> Steps[Enlisted]:
 
 
 def commit(transaction: Enlisted) -> Steps[None]:
-    yield from call(m.qmcomm, "R_QMCommitTransaction", fate=_COMMITTED, phIntXact=transaction.handle)
+    yield from call(m.qmcomm, "R_QMCommitTransaction", wait=_VOTES, fate=_COMMITTED, phIntXact=transaction.handle)
 
 
 def abort(transaction: Enlisted) -> Steps[None]:

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 QUOTA: Final = 100  # connections requested at a time
 MOST_INCOMING: Final = 2_000  # maximum connections opened by a partner
+MOST_OUTGOING: Final = 2_000  # maximum connections to a partner
 MOST_OF_ALL: Final = 100_000  # maximum connections opened by all partners
 _HEAD: Final = 16
 E_INVALIDARG: Final = 0x8007_0057
@@ -152,20 +153,21 @@ class Connections:
             self._outgoing[identifier] = connection
             self.queue(Packet(PacketTag.CONNECTION_REQ, True, identifier, connection.kind))
             self.queue(first._replace(connection=identifier))
-        if self._waiting and not self._negotiating:
+        if self._waiting and not self._negotiating and self._quota < MOST_OUTGOING:
             self._negotiating = True
             self._carrier.negotiate(QUOTA)
 
-    def granted(self, accepted: int | None) -> None:
-        """Handle the answer to `Carrier.negotiate`: the number of granted connections, None if it failed."""
+    def granted(self, accepted: int, answer: str) -> None:
+        """Handle the answer to `Carrier.negotiate`: the number of granted connections, of which only those requested
+        count, and the status as text."""
         self._negotiating = False
         if accepted:
-            self._quota += accepted
+            self._quota = min(self._quota + min(accepted, QUOTA), MOST_OUTGOING)
             self._open_waiting()
         elif self._waiting and not self._outgoing:  # no connection will become free
             waiting, self._waiting = self._waiting, deque()
             for connection, _ in waiting:
-                self._tell_lost(connection, f"{self.partner} grants no connections")
+                self._tell_lost(connection, f"{self.partner} grants no connections: it answers {answer}")
 
     # -- incoming connections ----------------------------------------------------------------------------------
 

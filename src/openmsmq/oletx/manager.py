@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from openmsmq.model.distributed_states import RESOLUTIONS, DistributedState, Resolution, refusal
 from openmsmq.model.errors import HResult, MsmqError, TransactionSequence
+from openmsmq.model.shares import Shares
 from openmsmq.oletx.connections import E_ACCESSDENIED, E_INVALIDARG, Listen, Listener, PartnerConnection
 from openmsmq.oletx.enlistments import Enlistment, SubordinateEnlistment, SuperiorEnlistment
 from openmsmq.oletx.messages import ConnectionType, MessageType, propagate
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 MOST_SUBORDINATES: Final = 64  # per transaction, [MS-DTCO] note 26
 ENLISTING: Final = 12.0  # maximum seconds for a pull or a push
 MOST_PULLS: Final = 1_000  # in progress
+PULLS_OF_SOURCE: Final = 500  # in progress, requested by programs of one host
 
 #: Connections of applications and resource managers ([MS-DTCO] 2.2.6.1).
 _OF_APPLICATIONS: Final = frozenset(
@@ -99,7 +101,7 @@ class TransactionManager:
         self.partners: Final = Partners(local, sender, self)
         self._sender, self._work, self._clock = sender, work, clock
         self._transactions: dict[bytes, DistributedTransaction] = {}
-        self._pulls = 0
+        self._pulls: Final[Shares[str]] = Shares(MOST_PULLS, PULLS_OF_SOURCE)  # by source
 
     # -- recovery.Asking -----------------------------------------------------------------------------------------
 
@@ -138,9 +140,9 @@ class TransactionManager:
                 HResult.MQ_ERROR_TRANSACTION_ENLIST, f"transaction {uow.hex()} is ending and accepts no more work"
             )
 
-    def pull(self, uow: bytes, token: PropagationToken, done: Done) -> None:
+    def pull(self, uow: bytes, token: PropagationToken, done: Done, source: str = "") -> None:
         """Take part in the transaction of a token. Repeating it with the same superior has no effect (deviation D-24).
-        `done` is called once, now or later."""
+        `done` is called once, now or later. `source` is the address of the program's host."""
         if token.uow != uow:
             done(MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "the token is for another transaction"))
             return
@@ -152,11 +154,15 @@ class TransactionManager:
             done(TransactionSequence(detail="the unit of work is a transaction of another client here"))
         elif token.superior.cid == self.local.cid:
             done(MsmqError(HResult.MQ_ERROR_TRANSACTION_IMPORT, f"transaction {uow.hex()} is not here any more"))
-        elif self._pulls >= MOST_PULLS:
-            text = f"{MOST_PULLS} transactions wait for their transaction managers already"
+        elif not self._pulls.take(source):
+            text = (
+                f"{self._pulls.of(source)} transactions of {source or 'this host'} wait for their transaction managers "
+                f"already (limit {PULLS_OF_SOURCE}), and {self._pulls.held} in all (limit {MOST_PULLS})"
+            )
+            logger.warning("transaction %s is refused: %s", uow.hex(), text)
             done(MsmqError(HResult.MQ_ERROR_INSUFFICIENT_RESOURCES, text))
         else:
-            self._pull(uow, token.superior, done)
+            self._pull(uow, token.superior, done, source)
 
     @staticmethod
     def _pull_again(transaction: DistributedTransaction, superior: Partner, done: Done) -> None:
@@ -170,19 +176,19 @@ class TransactionManager:
         else:
             done(TransactionSequence(detail=f"the transaction is {enlistment.state.value}: no more work"))
 
-    def _pull(self, uow: bytes, superior: Partner, done: Done) -> None:
+    def _pull(self, uow: bytes, superior: Partner, done: Done, source: str) -> None:
         try:
             self._work.begin(uow)
         except MsmqError as error:
+            self._pulls.give_back(source)
             done(error)
             return
         transaction = self._new(uow)
         enlistment = transaction.superior = SuperiorEnlistment(self, transaction, superior, EnlistmentState.ENLISTING)
-        self._pulls += 1
         timer = self.later(ENLISTING, partial(self._too_late, enlistment))
 
         def finished(error: MsmqError | None) -> None:
-            self._pulls -= 1
+            self._pulls.give_back(source)
             timer.cancel()
 
         transaction.wait_for(finished)

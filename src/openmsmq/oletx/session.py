@@ -287,8 +287,10 @@ class Session:
             case CallKind.POKE | CallKind.BUILD:
                 if call.kind is self._setup_call:
                     self._set_up(call, answer)
+            case CallKind.NEGOTIATE if answer.status is None:
+                self.lost(f"it did not answer NegotiateResources: {answer}")
             case CallKind.NEGOTIATE:
-                self.connections.granted(answer.accepted if answer.status == Status.OK else None)
+                self.connections.granted(answer.accepted if answer.status == Status.OK else 0, str(answer))
             case CallKind.SEND:
                 self._sent(call, answer)
             case CallKind.TEAR_DOWN | CallKind.BEGIN_TEAR_DOWN:
@@ -372,6 +374,8 @@ class Session:
         self._stop("pause")
         self._reason = ""
         self._answer_build(BuildAnswer(Status.OK, self, self.guid, self.versions))
+        if self.is_down:  # the caller that waited for the answer has gone, and its context handle with it
+            return
         self._after("ping", PING, self._ping)
         self._after("idle", IDLE, self._idle)
         if self._wanted_connections:

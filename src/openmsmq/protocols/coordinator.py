@@ -120,21 +120,27 @@ class Coordinator:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, "pbCookie is of another transaction than pUow")
         self.transaction_manager.check_enlisted(uow)
 
-    def pull(self, uow: bytes, token: bytes) -> Coroutine[Any, Any, None]:
-        """R_QMEnlistRemoteTransaction ([MS-MQRR] 3.1.4.12): take part in the transaction of a token. Raises MsmqError,
-        immediately or when awaited."""
+    def pull(self, uow: bytes, token: bytes, source: str = "") -> Coroutine[Any, Any, None]:
+        """R_QMEnlistRemoteTransaction ([MS-MQRR] 3.1.4.12): take part in the transaction of a token. `source` is the
+        address of the caller's host. Raises MsmqError, immediately or when awaited."""
         self._demand()
         try:
             decoded = decode_token(token)
         except BadStructure as error:
             raise MsmqError(HResult.MQ_ERROR_INVALID_PARAMETER, str(error)) from error
-        return self._done(lambda done: self.transaction_manager.pull(uow, decoded, done))
+        return self._done(lambda done: self.transaction_manager.pull(uow, decoded, done, source))
 
     def _demand(self) -> None:
         if not self.is_on:
             raise MsmqError(
                 HResult.MQ_ERROR_DTC_CONNECT, "distributed transactions are off (setting distributed_transactions)"
             )
+
+    def check_new(self, uow: bytes) -> None:
+        """Raises TransactionSequence if a distributed transaction with this unit of work has not ended everywhere:
+        work in a second one could not be told apart from it."""
+        if self.transaction_manager.is_distributed(uow):
+            raise TransactionSequence(detail=f"distributed transaction {uow.hex()} has not ended at all participants")
 
     def is_distributed(self, transaction: Transaction) -> bool:
         """Whether others take part in a transaction, so that `commit` of this class must end it."""

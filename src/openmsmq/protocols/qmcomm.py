@@ -253,6 +253,7 @@ class QmComm(NdrInterface):
     ) -> m.R_QMEnlistInternalTransaction_Response:
         """3.1.4.14: the transaction is aborted if the client disconnects before ending it (3.1.7.3)."""
         check(q.pUow.rgb != NULL_UOW, "pUow is null, which stands for no transaction")
+        self.environment.coordinator.check_new(q.pUow.rgb)
         manager = self.manager
         transaction = manager.transactions.create(q.pUow.rgb)
         transaction.owner = call.holder

@@ -432,7 +432,7 @@ class RemoteRead(NdrInterface):
             transaction = owned_transaction(self, call, q.pTransactionId)
             check(transaction.owner is not None, "cbPropagationToken is 0")
             return m.R_QMEnlistRemoteTransaction_Response()
-        pulling = self.environment.coordinator.pull(q.pTransactionId.rgb, bytes(q.pbPropagationToken))
+        pulling = self.environment.coordinator.pull(q.pTransactionId.rgb, bytes(q.pbPropagationToken), call.peer)
         self.answer_later(call, q, self._pulled(pulling))
         return None
 

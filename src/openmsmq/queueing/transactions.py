@@ -146,9 +146,11 @@ class Transactions:
 
     def withdraw(self, transaction: Transaction, queue: Queue | None, lookup_identifier: int) -> None:
         """Remove a receive from a transaction: the message is available again. Does nothing if the transaction has
-        ended or the queue was deleted."""
+        ended or is prepared, or the queue was deleted."""
         lock = queue.locked.get(lookup_identifier) if queue is not None else None
-        if queue is None or lock is None or lock.owner is not transaction or not transaction.is_open:
+        if queue is None or lock is None or lock.owner is not transaction:
+            return
+        if transaction.has_ended or transaction.is_prepared:
             return
         transaction.operations = [
             o for o in transaction.operations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from openmsmq.client import operations as o
 from openmsmq.client.asynchronous.queue import open_queue
@@ -15,6 +17,8 @@ from openmsmq.client.open_queue import check_not_finished
 from openmsmq.client.participants import Participant, outcome_body, participants_in, raise_first
 from openmsmq.model.errors import MessageNotFound, MsmqError, QueueNotFound, TransactionSequence
 
+_HALF: Final = 8  # bytes of a GUID
+
 
 class Outcomes:
     """The queue of outcomes: it has a message for each transaction with participants that has committed.
@@ -22,6 +26,15 @@ class Outcomes:
 
     def __init__(self, session: ServerSession, name: str) -> None:
         self._session, self._name = session, name
+
+    async def _tag(self) -> str:
+        """Return the first half of the queue manager's GUID in hexadecimal digits."""
+        return UUID(await self._session.runner.run(o.query(4))).hex[: 2 * _HALF]
+
+    async def unit_of_work(self) -> bytes:
+        """Return a new unit of work, 16 bytes. It begins like the GUID of the queue manager, so that `resolve` leaves
+        transactions of other queue managers alone, of which it has no outcomes."""
+        return bytes.fromhex(await self._tag()) + os.urandom(_HALF)
 
     async def record(self, transaction: Transaction, participants: int) -> None:
         """Record, in the transaction, that it commits."""
@@ -63,11 +76,12 @@ class Outcomes:
     async def resolve(self, participants: tuple[Participant, ...]) -> list[str]:
         """End transactions in doubt; see `QueueManager.resolve`."""
         run = self._session.runner
+        tag = await self._tag()
         try:
             await self.committed()
-        except QueueNotFound:  # no transaction was begun yet; otherwise this is the wrong queue or queue manager
+        except QueueNotFound:  # no transaction was begun yet; otherwise this is the wrong queue
             for participant in participants:
-                if list(await run.outcome(participant.in_doubt())):
+                if await self._in_doubt(participant, tag):
                     raise
             return []
         under_way: set[str] = set()
@@ -75,7 +89,7 @@ class Outcomes:
         failures: list[Exception] = []
         for participant in participants:
             try:
-                for transaction in list(await run.outcome(participant.in_doubt())):
+                for transaction in await self._in_doubt(participant, tag):
                     committed = await self.has_committed(transaction)
                     if committed is None:
                         under_way.add(transaction)
@@ -87,11 +101,19 @@ class Outcomes:
             except Exception as error:
                 failures.append(error)
         raise_first(failures)
-        known = await self.committed() if told else {}
-        for transaction, number in known.items():
-            if transaction in told and number <= len(participants):
-                await self.forget(transaction)
+        if told:  # a participant that was asked before another one may be in doubt about the same transaction by now
+            for participant in participants:
+                told.difference_update(await self._in_doubt(participant, tag))
+            known = await self.committed()
+            for transaction, number in known.items():
+                if transaction in told and number <= len(participants):
+                    await self.forget(transaction)
         return sorted(under_way)
+
+    async def _in_doubt(self, participant: Participant, tag: str) -> list[str]:
+        """Return what a participant has prepared for this queue manager."""
+        found = list(await self._session.runner.outcome(participant.in_doubt()))
+        return [transaction for transaction in found if transaction.startswith(tag)]
 
 
 class TransactionWithParticipants(Transaction):
@@ -101,6 +123,7 @@ class TransactionWithParticipants(Transaction):
         super().__init__(session, enlisted, held)
         self._outcomes = outcomes
         self._participants: list[Participant] = []
+        self._is_in_doubt = False  # whether a commit was requested and has no answer: only `resolve` ends participants
 
     def enlist(self, participant: Participant) -> str:
         check_not_finished(self.finished)
@@ -121,12 +144,15 @@ class TransactionWithParticipants(Transaction):
         except BaseException:
             await self.abort()
             raise
+        self._is_in_doubt = True
         try:
             await super()._commit()
         except MsmqError as error:
             if answered(error):
+                self._is_in_doubt = False
                 await self.abort()
             raise
+        self._is_in_doubt = False
         await self._tell(lambda participant: participant.commit(identifier))
         await self._outcomes.forget(identifier)
 
@@ -137,7 +163,8 @@ class TransactionWithParticipants(Transaction):
             if not (self._participants and answered(error)):  # it has already ended
                 raise
         finally:
-            await self._tell(lambda participant: participant.rollback(self.uow.hex()))
+            if not self._is_in_doubt:
+                await self._tell(lambda participant: participant.rollback(self.uow.hex()))
 
     async def _tell(self, tell: Callable[[Participant], Any]) -> None:
         """Call this for each participant, also after one has failed. Raises the first exception."""

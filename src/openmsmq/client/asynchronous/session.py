@@ -81,10 +81,10 @@ class ServerSession:
         steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self.license)
         return await self.runner.open(open_handle(name, steps, reconnect))
 
-    async def enlist(self) -> tuple[o.Enlisted, ServerResource]:
-        """Begin an internal transaction."""
+    async def enlist(self, uow: bytes | None = None) -> tuple[o.Enlisted, ServerResource]:
+        """Begin an internal transaction, with a unit of work of 16 bytes or a random one."""
         held = ServerResource("transaction", "")
-        enlisted = await self.runner.run(opening(o.enlist(), held))
+        enlisted = await self.runner.run(opening(o.enlist(uow), held))
         held.name = enlisted.uow.hex()
         return enlisted, held
 

@@ -52,14 +52,14 @@ class Transaction:
         """Let another queue manager take part; see `QueueManager.join`. Raises MsmqError."""
         async with self._joining:
             if other is not self.session and other not in self._joined:
-                token = await self._token_for(other)
-                await other.private.run(transaction_calls.enlist_remote(self.uow, token))
+                await self._enlist_at(other)
                 await other.runner.run(transaction_calls.enlist_for_sending(self.uow))
                 self._joined.add(other)
 
-    async def _token_for(self, other: ServerSession) -> bytes:
+    async def _enlist_at(self, other: ServerSession) -> None:
         try:
-            return await self.token()
+            token = await self.token()
+            await other.private.run(transaction_calls.enlist_remote(self.uow, token))
         except MsmqError as error:
             if answered(error) and await self.session.runner.run(o.query(4)) == await other.runner.run(o.query(4)):
                 raise TransactionUsage(
@@ -82,7 +82,8 @@ class Transaction:
         """Commit the transaction. Raises HandleLost with `outcome_unknown` if no reply arrived, TransactionUsage after
         the end of the transaction, and the exception of a participant that can't prepare.
 
-        If the outcome is unknown, participants stay prepared until `QueueManager.resolve` ends them."""
+        If the outcome is unknown, participants stay prepared until `QueueManager.resolve` ends them; `abort` does not
+        tell them anything then."""
         check_not_finished(self.finished)
         if self._interrupted:
             raise TransactionUsage(

@@ -5,9 +5,11 @@ Generated from asynchronous/distributed.py by tools/sync_client.py; never edited
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from openmsmq.client import operations as o
 from openmsmq.client.calls import ServerResource, answered
@@ -18,6 +20,8 @@ from openmsmq.client.sync.session import ServerSession
 from openmsmq.client.sync.transaction import Transaction
 from openmsmq.model.errors import MessageNotFound, MsmqError, QueueNotFound, TransactionSequence
 
+_HALF: Final = 8  # bytes of a GUID
+
 
 class Outcomes:
     """The queue of outcomes: it has a message for each transaction with participants that has committed.
@@ -25,6 +29,15 @@ class Outcomes:
 
     def __init__(self, session: ServerSession, name: str) -> None:
         self._session, self._name = session, name
+
+    def _tag(self) -> str:
+        """Return the first half of the queue manager's GUID in hexadecimal digits."""
+        return UUID(self._session.pool.run(o.query(4))).hex[: 2 * _HALF]
+
+    def unit_of_work(self) -> bytes:
+        """Return a new unit of work, 16 bytes. It begins like the GUID of the queue manager, so that `resolve` leaves
+        transactions of other queue managers alone, of which it has no outcomes."""
+        return bytes.fromhex(self._tag()) + os.urandom(_HALF)
 
     def record(self, transaction: Transaction, participants: int) -> None:
         """Record, in the transaction, that it commits."""
@@ -66,11 +79,12 @@ class Outcomes:
     def resolve(self, participants: tuple[Participant, ...]) -> list[str]:
         """End transactions in doubt; see `QueueManager.resolve`."""
         run = self._session.pool
+        tag = self._tag()
         try:
             self.committed()
-        except QueueNotFound:  # no transaction was begun yet; otherwise this is the wrong queue or queue manager
+        except QueueNotFound:  # no transaction was begun yet; otherwise this is the wrong queue
             for participant in participants:
-                if list(run.outcome(participant.in_doubt())):
+                if self._in_doubt(participant, tag):
                     raise
             return []
         under_way: set[str] = set()
@@ -78,7 +92,7 @@ class Outcomes:
         failures: list[Exception] = []
         for participant in participants:
             try:
-                for transaction in list(run.outcome(participant.in_doubt())):
+                for transaction in self._in_doubt(participant, tag):
                     committed = self.has_committed(transaction)
                     if committed is None:
                         under_way.add(transaction)
@@ -90,11 +104,19 @@ class Outcomes:
             except Exception as error:
                 failures.append(error)
         raise_first(failures)
-        known = self.committed() if told else {}
-        for transaction, number in known.items():
-            if transaction in told and number <= len(participants):
-                self.forget(transaction)
+        if told:  # a participant that was asked before another one may be in doubt about the same transaction by now
+            for participant in participants:
+                told.difference_update(self._in_doubt(participant, tag))
+            known = self.committed()
+            for transaction, number in known.items():
+                if transaction in told and number <= len(participants):
+                    self.forget(transaction)
         return sorted(under_way)
+
+    def _in_doubt(self, participant: Participant, tag: str) -> list[str]:
+        """Return what a participant has prepared for this queue manager."""
+        found = list(self._session.pool.outcome(participant.in_doubt()))
+        return [transaction for transaction in found if transaction.startswith(tag)]
 
 
 class TransactionWithParticipants(Transaction):
@@ -104,6 +126,7 @@ class TransactionWithParticipants(Transaction):
         super().__init__(session, enlisted, held)
         self._outcomes = outcomes
         self._participants: list[Participant] = []
+        self._is_in_doubt = False  # whether a commit was requested and has no answer: only `resolve` ends participants
 
     def enlist(self, participant: Participant) -> str:
         check_not_finished(self.finished)
@@ -124,12 +147,15 @@ class TransactionWithParticipants(Transaction):
         except BaseException:
             self.abort()
             raise
+        self._is_in_doubt = True
         try:
             super()._commit()
         except MsmqError as error:
             if answered(error):
+                self._is_in_doubt = False
                 self.abort()
             raise
+        self._is_in_doubt = False
         self._tell(lambda participant: participant.commit(identifier))
         self._outcomes.forget(identifier)
 
@@ -140,7 +166,8 @@ class TransactionWithParticipants(Transaction):
             if not (self._participants and answered(error)):  # it has already ended
                 raise
         finally:
-            self._tell(lambda participant: participant.rollback(self.uow.hex()))
+            if not self._is_in_doubt:
+                self._tell(lambda participant: participant.rollback(self.uow.hex()))
 
     def _tell(self, tell: Callable[[Participant], Any]) -> None:
         """Call this for each participant, also after one has failed. Raises the first exception."""

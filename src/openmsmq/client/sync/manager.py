@@ -225,14 +225,13 @@ class QueueManager(Closing):
 
         With `distributed`, databases can take part in it (`Transaction.enlist`). `outcomes` is the transactional queue
         that records which of these transactions have committed; it is created if it is missing."""
-        if distributed:
-            with suppress(QueueExists):
-                self.create_queue(outcomes, transactional=True, label="outcomes of transactions")
-        enlisted, held = self._session.enlist()
-        if distributed:
-            known = Outcomes(self._session, outcomes)
-            return TransactionWithParticipants(self._session, enlisted, held, known)
-        return Transaction(self._session, enlisted, held)
+        if not distributed:
+            return Transaction(self._session, *self._session.enlist())
+        with suppress(QueueExists):
+            self.create_queue(outcomes, transactional=True, label="outcomes of transactions")
+        known = Outcomes(self._session, outcomes)
+        enlisted, held = self._session.enlist(known.unit_of_work())
+        return TransactionWithParticipants(self._session, enlisted, held, known)
 
     def resolve(self, *participants: Participant, outcomes: str = OUTCOMES) -> list[str]:
         """End transactions that are in doubt at participants after a crash of the program or a lost connection: commit
@@ -241,7 +240,8 @@ class QueueManager(Closing):
         exception of a participant after trying the others.
 
         Pass all participants that a transaction may have: its outcome is deleted when it was in doubt at one of them
-        and they are at least as many as took part. Outcomes of other programs stay.
+        and they are at least as many as took part. Outcomes of other programs stay, and so does what participants have
+        prepared for other queue managers.
         """
         return Outcomes(self._session, outcomes).resolve(participants)
 

@@ -84,10 +84,10 @@ class ServerSession:
         steps = partial(qmcomm.open_queue, name, access, exclusive, self._client, self.license)
         return self.pool.open(open_handle(name, steps, reconnect))
 
-    def enlist(self) -> tuple[o.Enlisted, ServerResource]:
-        """Begin an internal transaction."""
+    def enlist(self, uow: bytes | None = None) -> tuple[o.Enlisted, ServerResource]:
+        """Begin an internal transaction, with a unit of work of 16 bytes or a random one."""
         held = ServerResource("transaction", "")
-        enlisted = self.pool.run(opening(o.enlist(), held))
+        enlisted = self.pool.run(opening(o.enlist(uow), held))
         held.name = enlisted.uow.hex()
         return enlisted, held
 

@@ -55,14 +55,14 @@ class Transaction:
         """Let another queue manager take part; see `QueueManager.join`. Raises MsmqError."""
         with self._joining:
             if other is not self.session and other not in self._joined:
-                token = self._token_for(other)
-                other.private.run(transaction_calls.enlist_remote(self.uow, token))
+                self._enlist_at(other)
                 other.pool.run(transaction_calls.enlist_for_sending(self.uow))
                 self._joined.add(other)
 
-    def _token_for(self, other: ServerSession) -> bytes:
+    def _enlist_at(self, other: ServerSession) -> None:
         try:
-            return self.token()
+            token = self.token()
+            other.private.run(transaction_calls.enlist_remote(self.uow, token))
         except MsmqError as error:
             if answered(error) and self.session.pool.run(o.query(4)) == other.pool.run(o.query(4)):
                 raise TransactionUsage(
@@ -85,7 +85,8 @@ class Transaction:
         """Commit the transaction. Raises HandleLost with `outcome_unknown` if no reply arrived, TransactionUsage after
         the end of the transaction, and the exception of a participant that can't prepare.
 
-        If the outcome is unknown, participants stay prepared until `QueueManager.resolve` ends them."""
+        If the outcome is unknown, participants stay prepared until `QueueManager.resolve` ends them; `abort` does not
+        tell them anything then."""
         check_not_finished(self.finished)
         if self._interrupted:
             raise TransactionUsage(
