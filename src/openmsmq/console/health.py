@@ -29,8 +29,8 @@ from openmsmq.model.left_out import LEFT_OUT
 
 Figures: TypeAlias = metrics.Figure | Mapping[tuple[str, ...], metrics.Figure]
 _PATIENCE: Final = 2.0  # maximum seconds to wait for the daemon
-# Problems that do not make the daemon unready: it refuses messages while the disk is nearly full, but readers must still
-# reach it, because only they can empty its queues.
+# Problems that do not make the daemon unready: while the disk is nearly full, it refuses messages, but readers must
+# still reach it, because only they can empty its queues.
 _READY_WITH: Final = ("disk",)
 
 
